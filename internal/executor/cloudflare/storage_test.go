@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 //go:embed testdata/dump.js
@@ -75,12 +76,10 @@ func (w *world) endsWithoutSecrets(life time.Duration, end func(h driver.Handle)
 	}
 	end(h)
 	var stored string
-	for limit := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) { // the alarm does it at a deadline
+	testwait.Poll(patience, func() bool { // the alarm does it at a deadline
 		stored = w.stored(h)
-		if !strings.Contains(stored, value) && !strings.Contains(stored, key) || time.Now().After(limit) {
-			break
-		}
-	}
+		return !strings.Contains(stored, value) && !strings.Contains(stored, key)
+	})
 	for what, text := range map[string]string{"a variable": value, "its configuration": config, "its port's key": key} {
 		if strings.Contains(stored, text) {
 			w.Errorf("after its end %s is stored: %s", what, stored)
@@ -96,11 +95,7 @@ func TestWebSocketsCloseAfterTheirLastWork(t *testing.T) {
 	h := w.spawn(cloudflare.Limits{})
 	w.sh(h, "echo hello")
 	worked := time.Now()
-	for ; len(w.dump(h)["running"]) > 0; time.Sleep(100 * time.Millisecond) {
-		if time.Since(worked) > 20*time.Second {
-			t.Fatalf("20 s after the last work a WebSocket is open: %s", w.dump(h)["running"])
-		}
-	}
+	testwait.Until(t, 20*time.Second, "no WebSocket is open", func() bool { return len(w.dump(h)["running"]) == 0 })
 	if open := time.Since(worked); open < 9*time.Second || open > 14*time.Second {
 		t.Errorf("the WebSocket closed %s after the last work, want 10 s", open)
 	}

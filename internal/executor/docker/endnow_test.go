@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -91,7 +92,7 @@ func tickerOf(t *testing.T, h driver.Handle) func(t *testing.T, during time.Dura
 	return func(t *testing.T, during time.Duration) (last time.Time) {
 		t.Helper()
 		size := int64(-1)
-		for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		testwait.Poll(during, func() bool {
 			info, err := os.Stat(ticks)
 			if err != nil {
 				t.Fatalf("the sandbox's code does not tick: %v", err)
@@ -99,7 +100,8 @@ func tickerOf(t *testing.T, h driver.Handle) func(t *testing.T, during time.Dura
 			if info.Size() != size {
 				size, last = info.Size(), time.Now()
 			}
-		}
+			return false
+		})
 		return last
 	}
 }

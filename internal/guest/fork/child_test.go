@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
 // starting returns a child that its supervisor has reported, and the end of the pipe that the command's process closes
@@ -88,11 +90,12 @@ func TestACommandThatDoesNotReachItsProgramIsKilled(t *testing.T) {
 		t.Errorf("it was given up after %s", took)
 	}
 	var s unix.WaitStatus
-	for late := time.Now().Add(5 * time.Second); !s.Signaled() && time.Now().Before(late); time.Sleep(time.Millisecond) {
+	testwait.Poll(5*time.Second, func() bool {
 		if _, err := unix.Wait4(command.Process.Pid, &s, unix.WNOHANG, nil); err != nil {
 			t.Fatal(err)
 		}
-	}
+		return s.Signaled()
+	})
 	if s.Signal() != unix.SIGKILL {
 		t.Errorf("it ended with %v", s)
 	}
