@@ -22,6 +22,8 @@ type core struct {
 	// state is null before the object is made and after it is destroyed.
 	state   tftypes.Value
 	private []byte
+	// hasty plans only once what is known from the first.
+	hasty bool
 }
 
 func newCore(server tfprotov6.ProviderServer, schemas *tfprotov6.GetProviderSchemaResponse, kind string) *core {
@@ -121,13 +123,15 @@ func (c *core) plan(ctx context.Context, prior, config tftypes.Value) (planned t
 
 // change plans a configuration that is known in part, plans it once more when all of it is known, and applies it.
 func (c *core) change(ctx context.Context, early, config tftypes.Value) error {
-	first, _, _, err := c.plan(ctx, c.state, early)
+	first, private, replace, err := c.plan(ctx, c.state, early)
 	if err != nil {
 		return err
 	}
-	planned, private, replace, err := c.plan(ctx, c.state, config)
-	if err != nil {
-		return err
+	planned := first
+	if !c.hasty || !early.Equal(config) {
+		if planned, private, replace, err = c.plan(ctx, c.state, config); err != nil {
+			return err
+		}
 	}
 	if err := compatible("", first, planned); err != nil {
 		return fmt.Errorf("provider produced inconsistent final plan: %w", err)
