@@ -17,7 +17,7 @@ import (
 )
 
 // linked returns a keeper's broker side, played by the test.
-func linked(t *testing.T, fault func(link.Message)) (*keeper, *link.Conn) {
+func linked(t *testing.T, change func(*keeper)) (*keeper, *link.Conn) {
 	t.Helper()
 	null, err := os.Open(os.DevNull)
 	if err != nil {
@@ -25,8 +25,11 @@ func linked(t *testing.T, fault func(link.Message)) (*keeper, *link.Conn) {
 	}
 	k := newKeeper(starts{
 		null: null, processes: func(int) uint64 { return 0 }, diskEnded: func() time.Duration { return 0 },
-	}, fault, func() {})
+	}, nil, func() {})
 	k.log.SetOutput(io.Discard)
+	if change != nil {
+		change(k)
+	}
 	conn, other, err := link.Pair()
 	if err != nil {
 		t.Fatal(err)
@@ -65,9 +68,11 @@ func ask(t *testing.T, c *link.Conn, m link.Message) link.Message {
 }
 
 func TestAPanicCostsOneMessageOnly(t *testing.T) {
-	_, c := linked(t, func(m link.Message) {
-		if m.ID == "bad" {
-			panic("injected")
+	_, c := linked(t, func(k *keeper) {
+		k.fault = func(m link.Message) {
+			if m.ID == "bad" {
+				panic("injected")
+			}
 		}
 	})
 	for i := range uint64(3 * maxLogged / 2) {
@@ -89,10 +94,11 @@ func TestAPanicCostsOneMessageOnly(t *testing.T) {
 
 // TestAPanicOfAGoroutineCostsItsTurnOnly injects panics into what the keeper does beside its messages.
 func TestAPanicOfAGoroutineCostsItsTurnOnly(t *testing.T) {
-	k, c := linked(t, nil)
+	k, c := linked(t, func(k *keeper) {
+		k.assign = func(*wire.Lease) link.Message { panic("injected") }
+		k.freezer.spared = func() map[int]bool { panic("injected") }
+	})
 	ask(t, c, link.Message{Kind: link.Begin, Seq: 8, ID: "first"}) // from then on the keeper has a session
-	k.assign = func(*wire.Lease) link.Message { panic("injected") }
-	k.freezer.spared = func() map[int]bool { panic("injected") }
 	stuck := &command{id: "stuck", ended: make(chan struct{}), spares: func() { panic("injected") }}
 	stuck.supervisor.Store(1)
 	k.mu.Lock()
