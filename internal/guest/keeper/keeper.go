@@ -67,12 +67,11 @@ type reader struct {
 	feeds bool
 }
 
-func newKeeper(s starts, fault func(link.Message), exit func()) *keeper {
+func newKeeper(s starts, exit func()) *keeper {
 	s.freezeLock = new(sync.RWMutex)
 	k := &keeper{
 		starts:   s,
 		log:      log.New(os.Stderr, "keeper: ", 0),
-		fault:    fault,
 		exit:     exit,
 		life:     rand.Text(),
 		memory:   memory.NewTidier(),

@@ -25,7 +25,7 @@ func linked(t *testing.T, change func(*keeper)) (*keeper, *link.Conn) {
 	}
 	k := newKeeper(starts{
 		null: null, processes: func(int) uint64 { return 0 }, diskEnded: func() time.Duration { return 0 },
-	}, nil, func() {})
+	}, func() {})
 	k.log.SetOutput(io.Discard)
 	if change != nil {
 		change(k)

@@ -164,7 +164,7 @@ func (p *process) run() error {
 		starter: p.starter, null: p.null, nice: nice, score: scoreAbove(), processes: p.processes, pids: p.cfg.PIDs,
 		diskEnded: func() time.Duration { return time.Duration(p.diskEnded.Load()) },
 		as:        p.cfg.as,
-	}, nil, func() { os.Exit(exitStopped) })
+	}, func() { os.Exit(exitStopped) })
 	p.keeper.assign = p.assign
 	p.keeper.main, p.keeper.ends = p.cfg.Main, p.endWith
 	if p.cfg.Pooled {
