@@ -174,11 +174,21 @@ func endedStaysEnded(p *picture, k *known) string {
 	if k.before == nil {
 		return ""
 	}
+	stepped, err := p.steppedSince(k.before)
+	if err != nil {
+		return err.Error()
+	}
 	for id, was := range k.before.rows {
 		s := p.rows[id]
-		if was.Desired == ledger.Gone && (s.Desired != ledger.Gone || s.Ending.By != was.Ending.By ||
-			s.Ending.At != was.Ending.At || s.Ending.Reason != was.Ending.Reason) {
-			return fmt.Sprintf("%s ended by %s, and now by %q", p.name(id), was.Ending.By, s.Ending.By)
+		if was.Desired != ledger.Gone {
+			continue
+		}
+		// A step of the clock moves the end of what is still being removed.
+		moved := was.Phase != sandbox.PhaseGone && s.Ending.At == was.Ending.At.Add(micro.SpanOf(stepped))
+		if s.Desired != ledger.Gone || s.Ending.By != was.Ending.By || s.Ending.Reason != was.Ending.Reason ||
+			s.Ending.At != was.Ending.At && !moved {
+			return fmt.Sprintf("%s ended by %s at %s, and now by %q at %s",
+				p.name(id), was.Ending.By, was.Ending.At.Time(), s.Ending.By, s.Ending.At.Time())
 		}
 	}
 	return ""

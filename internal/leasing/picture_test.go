@@ -2,6 +2,7 @@ package leasing_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -154,6 +155,25 @@ func (p *picture) eventsOf() map[string][]sandbox.Event {
 func (p *picture) steppedAfter(id int64) bool {
 	return slices.ContainsFunc(p.events,
 		func(e sandbox.Event) bool { return e.ID > id && e.Type == sandbox.EventClockStepped })
+}
+
+// steppedSince returns by how much the clock was stepped since an earlier picture.
+func (p *picture) steppedSince(before *picture) (sum time.Duration, err error) {
+	last := int64(0)
+	if n := len(before.events); n > 0 {
+		last = before.events[n-1].ID
+	}
+	for _, e := range p.events {
+		if e.ID <= last || e.Type != sandbox.EventClockStepped {
+			continue
+		}
+		var step ledger.ClockStep
+		if err := json.Unmarshal(e.Data, &step); err != nil {
+			return 0, err
+		}
+		sum += time.Duration(step.Seconds * float64(time.Second))
+	}
+	return sum, nil
 }
 
 // holds checks every invariant of a world at rest that has nothing before it.
