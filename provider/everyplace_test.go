@@ -164,7 +164,7 @@ func (tr trial) outcomes(p place, v any, has present) []any {
 }
 
 // every tries every place of a resource with each of its sound values, which must be accepted, and with every odd one,
-// in an object that is made. With SANDBOX_TEST_ALL an object is changed too, what is unknown at first turns out to be
+// in an object that is made. With SANDBOX_TEST_LONG an object is changed too, what is unknown at first turns out to be
 // each of its outcomes, and all texts are tried with durations and numbers. It returns how many cases there were.
 func (tr trial) every(t *testing.T, newCore func() *core) (n count) {
 	known := map[string]bool{}
@@ -186,7 +186,7 @@ func (tr trial) every(t *testing.T, newCore func() *core) (n count) {
 
 func (n *count) place(t *testing.T, tr trial, p place, c *core) {
 	defer destroyed(t, c, p.path)
-	all := os.Getenv("SANDBOX_TEST_ALL") != ""
+	all := os.Getenv("SANDBOX_TEST_LONG") != ""
 	c.hasty = !all
 	has := tr.around(p.path)
 	with := func(v any) map[string]any {
