@@ -1,7 +1,10 @@
 package provider_test
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -59,6 +62,7 @@ func TestAccAKilledApplyIsRunAgain(t *testing.T) {
 			if killed && !began.IsZero() {
 				midway++
 			}
+			restoreState(t, tf)
 		}
 		t.Logf("%d of %d kills met an apply that had made something", midway, kills)
 		if midway < least {
@@ -83,6 +87,28 @@ func TestAccAKilledApplyIsRunAgain(t *testing.T) {
 			t.Errorf("the journal still has %v", files)
 		}
 	})
+}
+
+// restoreState does what the guide says for a Terraform that was killed while it wrote its state: it writes the file in
+// place. The backup is the state before that run.
+func restoreState(t *testing.T, tf *providertest.CLI) {
+	t.Helper()
+	file := filepath.Join(tf.Dir, "terraform.tfstate")
+	state, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && json.Valid(state) {
+		return
+	}
+	t.Logf("Terraform left %d bytes of its state: %v", len(state), err)
+	backup, err := os.ReadFile(file + ".backup")
+	switch {
+	case errors.Is(err, fs.ErrNotExist): // the run was the first
+		err = os.Remove(file)
+	case err == nil:
+		err = os.WriteFile(file, backup, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // progress counts what the ledger has: -1 nothing, 0 the environment, then its leases.
@@ -110,6 +136,7 @@ func TestAccADestroyAfterAKillFindsWhatWasMade(t *testing.T) {
 	if !killed {
 		t.Fatalf("the apply was over before it could be killed:\n%s", printed)
 	}
+	restoreState(t, tf)
 	tf.Run("destroy", "-auto-approve", "-input=false")
 	env, err := leasing.GetEnvironment(t.Context(), w.Name)
 	w.Must(err)
