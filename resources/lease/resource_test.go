@@ -52,6 +52,35 @@ resource "sandbox_lease" "test" {
 `, agent, more)
 }
 
+// A replacement cannot come before the end of the lease that it replaces. The error says so, and that lease lives on.
+func TestAccLeaseCreateBeforeDestroy(t *testing.T) {
+	t.Parallel()
+	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+		config := func(life, more string) string {
+			return provider + leased(w, fmt.Sprintf("max_lifetime = %q\n%s", life, more))
+		}
+		resource.Test(t, resource.TestCase{
+			ProtoV6ProviderFactories: w.Providers(),
+			CheckDestroy:             gone(w),
+			Steps: []resource.TestStep{
+				{Config: config("1h", "")},
+				{
+					Config:      config("2h", "lifecycle {\n    create_before_destroy = true\n  }"),
+					ExpectError: regexp.MustCompile(`(?s)is\s+being\s+replaced,\s+remove\s+create_before_destroy`),
+				},
+				{Config: config("1h", ""), PlanOnly: true},
+				{
+					Config:           config("2h", ""),
+					ConfigPlanChecks: action(plancheck.ResourceActionReplace),
+					ConfigStateChecks: []statecheck.StateCheck{
+						value("generation", knownvalue.Int64Exact(2)), value("max_lifetime", text("2h")),
+					},
+				},
+			},
+		})
+	})
+}
+
 func leaseID(w *providertest.World) string { return sandbox.LeaseID(agent, w.Name) }
 
 func value(attribute string, check knownvalue.Check) statecheck.StateCheck {

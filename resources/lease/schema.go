@@ -34,7 +34,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 	resp.Schema = schema.Schema{
 		MarkdownDescription: "A lease gives one agent one sandbox in one environment. An agent has at most one lease in " +
 			"an environment: if another owner holds it, the apply fails with the command that imports it. Changes renew the " +
-			"lease in place, except where an attribute says that changing it replaces the lease.\n\n" +
+			"lease in place, except where an attribute says that changing it replaces the lease. A replacement ends the old " +
+			"lease first, so `create_before_destroy` does not work here: the apply then fails and the old lease lives on.\n\n" +
 			"**A lease that ends is not drift.** After its time is up, or a condition such as `game.finished` ended it, it " +
 			"stays in the state with `status`, `ended_at`, `ended_by` and `end_reason`. The plan warns with the reason and " +
 			"the cost; one warning covers all leases of an environment. Nothing is planned unless `on_expiry` is " +
