@@ -62,7 +62,7 @@ func (p *Provider) IsReopened(environmentID string) bool {
 // PlanRelease notes that the plan at hand releases a lease of this owner, for the plan of its environment.
 func (p *Provider) PlanRelease(id, owner string) { p.releases.Store([2]string{id, owner}, true) }
 
-// PlansRelease reports whether the plan at hand releases a lease, as far as it has come.
+// PlansRelease reports whether the plan at hand has planned the release of a lease until now.
 func (p *Provider) PlansRelease(l sandbox.Lease) bool {
 	_, ok := p.releases.Load([2]string{l.ID, l.Owner})
 	return ok

@@ -37,7 +37,7 @@ func (p *Provider) Untold(kind, about string, leases []sandbox.Lease) (untold []
 	return untold
 }
 
-// once reports whether something is told for the first time. The caller holds mu.
+// once reports whether this is the first warning of this kind about an id. The caller holds mu.
 func (t *told) once(kind, id string) bool {
 	key := [2]string{kind, id}
 	if t.what[key] {
