@@ -199,22 +199,14 @@ func settle(ctx context.Context, svc service.Leases, about sandbox.ConditionData
 		EnvironmentID: about.EnvironmentID,
 		AgentDID:      about.AgentDID,
 		Status:        sandbox.LeaseExpired,
-		Limit:         sandbox.MaxPage,
 	}
-	for {
-		page, err := svc.ListLeases(ctx, f)
-		if err != nil {
+	for l, err := range service.EachLease(ctx, svc, f) {
+		if err == nil {
+			_, err = svc.Release(ctx, sandbox.LeaseRef{ID: l.ID, Generation: l.Generation})
+		}
+		if err != nil && sandbox.ReasonOf(err) != sandbox.ReasonOtherGeneration {
 			return err
 		}
-		for _, l := range page {
-			_, err := svc.Release(ctx, sandbox.LeaseRef{ID: l.ID, Generation: l.Generation})
-			if err != nil && sandbox.ReasonOf(err) != sandbox.ReasonOtherGeneration {
-				return err
-			}
-		}
-		if len(page) < f.Limit {
-			return nil
-		}
-		f.After = page[len(page)-1].ID
 	}
+	return nil
 }

@@ -74,36 +74,20 @@ func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnosti
 	if diags.HasError() {
 		return diags, nil
 	}
-	found, err := list(ctx, svc, sandbox.LeaseFilter{
+	f := sandbox.LeaseFilter{
 		EnvironmentID: m.EnvironmentID.ValueString(),
 		AgentDID:      m.AgentDID.ValueString(),
 		Status:        sandbox.LeaseStatus(m.Status.ValueString()),
 		Labels:        selector,
-	})
-	if err != nil {
-		return nil, err
 	}
-	m.Leases = make([]lease.Model, len(found))
-	for i, l := range found {
-		flat, d := lease.Flatten(ctx, l)
-		diags.Append(d...)
-		m.Leases[i] = flat
-	}
-	return diags, nil
-}
-
-// list reads all pages.
-func list(ctx context.Context, svc service.Leases, f sandbox.LeaseFilter) ([]sandbox.Lease, error) {
-	var all []sandbox.Lease
-	for f.Limit = sandbox.MaxPage; ; {
-		page, err := svc.ListLeases(ctx, f)
+	m.Leases = []lease.Model{} // none is an empty list
+	for l, err := range service.EachLease(ctx, svc, f) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, page...)
-		if len(page) < f.Limit {
-			return all, nil
-		}
-		f.After = page[len(page)-1].ID
+		flat, d := lease.Flatten(ctx, l)
+		diags.Append(d...)
+		m.Leases = append(m.Leases, flat)
 	}
+	return diags, nil
 }

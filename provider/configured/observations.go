@@ -144,21 +144,17 @@ func (p *Provider) list(ctx context.Context, svc service.Leases, environment str
 }
 
 func (l *listing) read(ctx context.Context, svc service.Leases, environment string) {
-	f := sandbox.LeaseFilter{EnvironmentID: environment, Limit: sandbox.MaxPage, Observe: true}
-	for range listedPages {
-		page, err := svc.ListLeases(ctx, f)
+	f := sandbox.LeaseFilter{EnvironmentID: environment, Observe: true}
+	for lease, err := range service.EachLease(ctx, svc, f) {
 		if err != nil {
 			l.leases, l.byID, l.err = nil, nil, err
 			return
 		}
-		l.leases = append(l.leases, page...)
-		for _, lease := range page {
-			l.byID[lease.ID] = lease
-		}
-		if len(page) < f.Limit {
+		l.leases = append(l.leases, lease)
+		l.byID[lease.ID] = lease
+		if len(l.leases) == listedPages*sandbox.MaxPage {
 			return
 		}
-		f.After = page[len(page)-1].ID
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -176,20 +177,13 @@ func (r *Resource) usedImages(ctx context.Context) ([]string, error) {
 			used = append(used, e.Image)
 		}
 	}
-	filter := sandbox.LeaseFilter{Status: sandbox.LeaseActive, Limit: sandbox.MaxPage}
-	for {
-		leases, err := svc.ListLeases(ctx, filter)
+	for l, err := range service.EachLease(ctx, svc, sandbox.LeaseFilter{Status: sandbox.LeaseActive}) {
 		if err != nil {
 			return nil, fmt.Errorf("list the images in use: %w", err)
 		}
-		for _, l := range leases {
-			used = append(used, l.Image)
-		}
-		if len(leases) < filter.Limit {
-			return used, nil
-		}
-		filter.After = leases[len(leases)-1].ID
+		used = append(used, l.Image)
 	}
+	return used, nil
 }
 
 // inUseOf returns what tells the images of a repository that are among references: by digest, whatever the

@@ -41,11 +41,8 @@ func (r *Resource) planDestroy(ctx context.Context, state *Model) diag.Diagnosti
 	if len(others) == 0 {
 		return nil
 	}
-	if len(others) > maxNamed {
-		others = append(others[:maxNamed], "  - and more, see the data source sandbox_leases")
-	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic("Destroying Environment Would Fail", fmt.Sprintf(
 		"Other owners hold leases in environment %s:\n\n%s\n\nNothing was destroyed. End these leases, or set "+
 			"force_destroy = true and apply before destroying. Leases of this configuration end first if their "+
-			"environment_id refers to this resource.", id, strings.Join(others, "\n")))}
+			"environment_id refers to this resource.", id, strings.Join(firstNamed(others), "\n")))}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -86,10 +87,7 @@ func withoutChange(living []sandbox.Lease, is sandbox.EnvironmentSpec, changed [
 			lines = append(lines, fmt.Sprintf("  - %s (generation %d, on %s)", l.ID, l.Generation, l.Image))
 		}
 	}
-	if len(lines) > maxNamed {
-		lines = append(lines[:maxNamed], "  - and more, see the data source sandbox_leases")
-	}
-	return lines
+	return firstNamed(lines)
 }
 
 // kept names the attributes that differ and that a sandbox keeps from its creation on. All others follow the
@@ -156,16 +154,20 @@ func (r *Resource) living(ctx context.Context, state *Model) (living []sandbox.L
 	if err != nil {
 		return nil, err
 	}
-	f := sandbox.LeaseFilter{EnvironmentID: state.ID.ValueString(), Status: sandbox.LeaseActive, Limit: sandbox.MaxPage}
-	for {
-		page, err := svc.ListLeases(ctx, f)
+	f := sandbox.LeaseFilter{EnvironmentID: state.ID.ValueString(), Status: sandbox.LeaseActive}
+	for l, err := range service.EachLease(ctx, svc, f) {
 		if err != nil {
 			return nil, err
 		}
-		living = append(living, page...)
-		if len(page) < f.Limit {
-			return living, nil
-		}
-		f.After = page[len(page)-1].ID
+		living = append(living, l)
 	}
+	return living, nil
+}
+
+// firstNamed shortens the lines of a message that names leases.
+func firstNamed(lines []string) []string {
+	if len(lines) > maxNamed {
+		return append(lines[:maxNamed], "  - and more, see the data source sandbox_leases")
+	}
+	return lines
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -83,32 +84,29 @@ func (m ListModel) filter() sandbox.LeaseFilter {
 	return f
 }
 
-// find reads pages until there are as many as wanted, or no more; zero wants all.
+// find reads leases until there are as many as wanted, or no more; zero wants all.
 func (l *List) find(ctx context.Context, f sandbox.LeaseFilter, wanted int64) ([]configured.Listed, error) {
 	svc, err := l.Provider.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
 	var found []configured.Listed
-	for f.Limit = sandbox.MaxPage; ; {
-		page, err := svc.ListLeases(ctx, f)
+	for lease, err := range service.EachLease(ctx, svc, f) {
 		if err != nil {
 			return nil, err
 		}
-		for _, lease := range page {
-			found = append(found, configured.Listed{
-				ID:       lease.ID,
-				LedgerID: svc.LedgerID,
-				Fill: func(ctx context.Context, result *list.ListResult) diag.Diagnostics {
-					return fill(ctx, lease, svc.LedgerID, result)
-				},
-			})
+		found = append(found, configured.Listed{
+			ID:       lease.ID,
+			LedgerID: svc.LedgerID,
+			Fill: func(ctx context.Context, result *list.ListResult) diag.Diagnostics {
+				return fill(ctx, lease, svc.LedgerID, result)
+			},
+		})
+		if int64(len(found)) == wanted {
+			break
 		}
-		if len(page) < f.Limit || wanted > 0 && int64(len(found)) >= wanted {
-			return found, nil
-		}
-		f.After = page[len(page)-1].ID
 	}
+	return found, nil
 }
 
 func fill(ctx context.Context, lease sandbox.Lease, ledgerID string, result *list.ListResult) diag.Diagnostics {
