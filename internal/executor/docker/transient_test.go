@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/faulttest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
@@ -143,11 +145,18 @@ func TestAStartThatFailsForGoodIsTriedAFewTimesOnly(t *testing.T) {
 }
 
 // TestAnInternalErrorOfTheEngineLosesNoEnvironment answers 500 to each call that makes or removes an environment with
-// all it shares, one at a time. Parts of it run at once, so a call is the nth of its kind, whatever its order.
+// all it shares, one at a time. Parts of it run at once, so a call is the nth of its kind, whatever its order. The
+// engine seems to be on another machine, so that its gateway is always reached by an exec; on this machine that is
+// needed only until the gateway has made its socket.
 func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})
-	x, p := throughProxy(t)
+	p := dockertest.NewProxy(t)
+	far := httptest.NewServer(p)
+	t.Cleanup(far.Close)
+	x, err := docker.New(docker.Config{Host: "tcp://" + far.Listener.Addr().String()})
+	must(t, err)
+	t.Cleanup(func() { must(t, x.Close()) })
 	spec := w.environment()
 	spec.Network = sandbox.NetworkRestricted
 	pass := func(kind string, nth int) (made map[string]int) {
