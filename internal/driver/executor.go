@@ -314,6 +314,8 @@ type Observer interface {
 	// seconds and is included (Observation.Hangs). If some environments do not answer, it returns the
 	// sandboxes of the others and a *PartialError; nothing is then known about the missing ones.
 	List(ctx context.Context, ledgerID string) ([]Observation, error)
+	// ListEnvironment is List for the sandboxes of one environment, and looks at no others.
+	ListEnvironment(ctx context.Context, ref EnvironmentRef) ([]Observation, error)
 	// Usage samples one sandbox that runs or is paused. Errors: NotFound, Conflict when it is stopped.
 	Usage(ctx context.Context, h Handle) (Usage, error)
 	// Boots returns when a sandbox ran, in order. With Capabilities.Records it returns every recorded start

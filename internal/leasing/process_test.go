@@ -328,6 +328,12 @@ func (w *wire) List(ctx context.Context, ledgerID string) ([]driver.Observation,
 	})
 }
 
+func (w *wire) ListEnvironment(ctx context.Context, ref driver.EnvironmentRef) ([]driver.Observation, error) {
+	return ask(ctx, w, fake.OpList, "", func(ctx context.Context) ([]driver.Observation, error) {
+		return w.Executor.ListEnvironment(ctx, ref)
+	})
+}
+
 func (w *wire) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 	return w.call(ctx, fake.OpRemove, l.SandboxID,
 		func(ctx context.Context) error { return w.Executor.RemoveDependent(ctx, l) })

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -151,21 +152,21 @@ const listedFrom = 5
 // drifted names those with open findings. Errors: as Look.
 func (c *Core) LookAtMany(ctx context.Context, b sandbox.Backend, rows []ledger.Sandbox,
 	drifted map[string]bool) error {
-	look, err := c.lookerAt(ctx, b, len(rows), drifted)
+	look, err := c.lookerAt(ctx, b, rows, drifted)
 	if err != nil {
 		return err
 	}
 	return parallel.Each(samplers, rows, func(s *ledger.Sandbox) error { return look(ctx, s) })
 }
 
-// lookerAt returns what looks at each of n sandboxes of a backend.
-func (c *Core) lookerAt(ctx context.Context, b sandbox.Backend, n int,
+// lookerAt returns what looks at each of the sandboxes of a backend.
+func (c *Core) lookerAt(ctx context.Context, b sandbox.Backend, rows []ledger.Sandbox,
 	drifted map[string]bool) (func(context.Context, *ledger.Sandbox) error, error) {
 	each := func(ctx context.Context, s *ledger.Sandbox) error {
 		_, err := c.look(ctx, s)
 		return err
 	}
-	if n < listedFrom {
+	if len(rows) < listedFrom {
 		return each, nil
 	}
 	x, err := c.BackendFor(b)
@@ -181,7 +182,7 @@ func (c *Core) lookerAt(ctx context.Context, b sandbox.Backend, n int,
 	if err := x.Recognize(bounded, instance); err != nil {
 		return nil, err
 	}
-	listed, err := x.List(bounded, c.store.ID())
+	listed, err := c.list(bounded, x, rows)
 	var partial *sandbox.PartialError // each sandbox that the list misses gets a call of its own
 	if err != nil && !errors.As(err, &partial) {
 		return nil, err
@@ -194,4 +195,13 @@ func (c *Core) lookerAt(ctx context.Context, b sandbox.Backend, n int,
 		_, err := v.asListed(ctx, s)
 		return err
 	}, nil
+}
+
+// list lists what a backend has: of one environment alone, if all the sandboxes are of one.
+func (c *Core) list(ctx context.Context, x driver.Executor, rows []ledger.Sandbox) ([]driver.Observation, error) {
+	of := rows[0].EnvironmentID
+	if slices.ContainsFunc(rows, func(s ledger.Sandbox) bool { return s.EnvironmentID != of }) {
+		return x.List(ctx, c.store.ID())
+	}
+	return x.ListEnvironment(ctx, c.EnvironmentRef(of, rows[0].Instance))
 }

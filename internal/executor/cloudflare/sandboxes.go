@@ -184,11 +184,28 @@ const listers = 16
 // List implements driver.Observer: it asks the Worker of each of the ledger's deployments. One that fails hides no
 // other.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
-	instance, err := e.Instance(ctx)
+	sites, err := e.sitesOf(ctx, ledgerID)
 	if err != nil {
 		return nil, err
 	}
-	sites, err := e.sitesOf(ctx, ledgerID)
+	return e.listSites(ctx, ledgerID, sites)
+}
+
+// ListEnvironment implements driver.Observer: it asks the Worker of the environment's deployment, which may be shared.
+func (e *Executor) ListEnvironment(ctx context.Context, ref driver.EnvironmentRef) ([]driver.Observation, error) {
+	sites, err := e.sitesOf(ctx, ref.LedgerID)
+	if err != nil {
+		return nil, err
+	}
+	own, shared := DeploymentName(ref.LedgerID, ref.EnvironmentID), SharedName(ref.LedgerID)
+	sites = slices.DeleteFunc(slices.Clone(sites), func(s Site) bool { return s.Name != own && s.Name != shared })
+	list, err := e.listSites(ctx, ref.LedgerID, sites)
+	list = slices.DeleteFunc(list, func(o driver.Observation) bool { return o.EnvironmentID != ref.EnvironmentID })
+	return list, err
+}
+
+func (e *Executor) listSites(ctx context.Context, ledgerID string, sites []Site) ([]driver.Observation, error) {
+	instance, err := e.Instance(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,8 @@
 package docker_test
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -74,4 +76,40 @@ func TestRequestsToTheEngineAreCounted(t *testing.T) {
 	waiting.LeaseID, waiting.AgentDID, waiting.Config, waiting.Generation = "", "", nil, 0
 	must(t, x.Spawn(t.Context(), waiting))
 	want("a claim on a running pool", 0, c.during(t, func() error { return x.Assign(t.Context(), lease) }))
+}
+
+// TestAPageOfAnEnvironmentInspectsItsSandboxesAlone: otherwise a plan of many environments inspects all for each.
+func TestAPageOfAnEnvironmentInspectsItsSandboxesAlone(t *testing.T) {
+	t.Parallel()
+	e, p, w := leasesThroughProxy(t, sandbox.NetworkNone)
+	const other, each = "catan-8", 5
+	_, err := e.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: other, Owner: "test",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCustom, Image: w.image, Network: sandbox.NetworkNone}})
+	must(t, err)
+	for i := range each {
+		for _, environment := range []string{w.ref.EnvironmentID, other} {
+			_, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", i),
+				EnvironmentID: environment, Owner: "test"})
+			must(t, err)
+		}
+	}
+	t.Cleanup(func() {
+		p.Set(nil)
+		must(t, e.DeleteEnvironment(context.WithoutCancel(t.Context()), sandbox.DeleteEnvironment{ID: other, Force: true}))
+	})
+	c := &counter{}
+	p.Set(c.count)
+	made := c.during(t, func() error {
+		leases, err := e.ListLeases(t.Context(), sandbox.LeaseFilter{EnvironmentID: other, Observe: true})
+		if len(leases) != each {
+			t.Errorf("%d leases are listed, want %d", len(leases), each)
+		}
+		return err
+	})
+	inspected := slices.DeleteFunc(made, func(r string) bool {
+		return !strings.HasPrefix(r, "GET") || !strings.HasSuffix(r, "/json") || strings.HasSuffix(r, "/containers/json")
+	})
+	if len(inspected) != each {
+		t.Errorf("a page of %d leases inspects\n%s", each, strings.Join(inspected, "\n"))
+	}
 }

@@ -20,6 +20,7 @@ func testObserver(t *testing.T, cfg Config) {
 		"inspect sees a stop behind the back":         inspectSeesStop,
 		"looking wakes nothing":                       lookingWakesNothing,
 		"list knows this ledger only":                 listThisLedger,
+		"list knows one environment only":             listThisEnvironment,
 		"usage of running, paused and stopped":        usage,
 		"usage counts the CPU time that was used":     usageCPU,
 		"when it ran is known":                        boots,
@@ -106,6 +107,28 @@ func listThisLedger(t *testing.T, w *world) {
 	list, err = w.x.List(t.Context(), "ledgerofnobody22")
 	if err != nil || len(list) != 0 {
 		t.Errorf("list of an unknown ledger: %v, %v", list, err)
+	}
+}
+
+func listThisEnvironment(t *testing.T, w *world) {
+	other := *w
+	other.ref.EnvironmentID = "contract-2"
+	must(t, w.x.Provision(t.Context(), other.ref, w.environment()))
+	mine, theirs := w.spawn(t), other.spawn(t)
+	list, err := w.x.ListEnvironment(t.Context(), w.ref)
+	must(t, err)
+	if i := slices.IndexFunc(list, func(o driver.Observation) bool { return o.Handle == mine }); i < 0 ||
+		list[i].State != sandbox.StateRunning {
+		t.Errorf("the list of an environment does not show its sandbox %s as running: %+v", mine.SandboxID, list)
+	}
+	if slices.ContainsFunc(list, func(o driver.Observation) bool { return o.Handle == theirs }) {
+		t.Error("the list of an environment has a sandbox of another one")
+	}
+	must(t, w.x.Kill(t.Context(), theirs))
+	must(t, w.x.Deprovision(t.Context(), other.ref))
+	none, err := w.x.ListEnvironment(t.Context(), other.ref)
+	if err != nil || len(none) != 0 {
+		t.Errorf("the list of an environment that is gone: %+v, %v", none, err)
 	}
 }
 

@@ -414,13 +414,24 @@ func (x *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observa
 
 // List implements driver.Executor.
 func (x *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
+	return x.list(ctx, func(h driver.Handle) bool { return h.LedgerID == ledgerID })
+}
+
+// ListEnvironment implements driver.Executor.
+func (x *Executor) ListEnvironment(ctx context.Context, ref driver.EnvironmentRef) ([]driver.Observation, error) {
+	return x.list(ctx, func(h driver.Handle) bool {
+		return h.LedgerID == ref.LedgerID && h.EnvironmentID == ref.EnvironmentID
+	})
+}
+
+func (x *Executor) list(ctx context.Context, has func(driver.Handle) bool) ([]driver.Observation, error) {
 	if err := x.enter(ctx, OpList, ""); err != nil {
 		return nil, err
 	}
 	defer x.mu.Unlock()
 	var all []driver.Observation
 	for _, b := range x.boxes {
-		if b.spec.LedgerID == ledgerID {
+		if has(b.spec.Handle) {
 			o := x.observed(b)
 			o.Reading = b.reading
 			if b.hung != nil {

@@ -93,8 +93,21 @@ func diedOfMemory(s *dockerapi.ContainerState) bool {
 
 // List implements driver.Observer.
 func (obs Observer) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
-	found, err := obs.engine.ListContainers(ctx, "containers of ledger", ledgerID,
-		objects.Filter(map[string]string{objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleSandbox)}))
+	return obs.list(ctx, "containers of ledger", ledgerID,
+		map[string]string{objects.LabelLedger: ledgerID, objects.LabelRole: string(objects.RoleSandbox)})
+}
+
+// ListEnvironment implements driver.Observer.
+func (obs Observer) ListEnvironment(ctx context.Context, ref driver.EnvironmentRef) ([]driver.Observation, error) {
+	return obs.list(ctx, "containers of environment", ref.EnvironmentID, map[string]string{
+		objects.LabelLedger: ref.LedgerID, objects.LabelEnvironment: ref.EnvironmentID,
+		objects.LabelRole: string(objects.RoleSandbox),
+	})
+}
+
+// list inspects the sandboxes with the labels.
+func (obs Observer) list(ctx context.Context, what, id string, labels map[string]string) ([]driver.Observation, error) {
+	found, err := obs.engine.ListContainers(ctx, what, id, objects.Filter(labels))
 	if err != nil {
 		return nil, err
 	}
