@@ -57,11 +57,11 @@ func fullNetworksApart(t *testing.T, w *world) {
 			w.address(t, h))
 		w.wantOutput(t, h, call, "heard\n")
 	}
-	// Engines may leave gaps while they make other networks (docs/guides/security.md): a way that stands
-	// open is open each time.
+	// Engines may leave gaps while they make other networks (docs/guides/security.md), each of the length of a call of
+	// iptables: a way that stands open is open each time, for seconds.
 	for from, to := range map[driver.Handle]driver.Handle{a: b, b: a} {
 		w.wantOutput(t, from, fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do nc -w 2 %s 7001 </dev/null 2>/dev/null | grep -q "+
-			"heard || { echo closed; break; }; done",
+			"heard || { echo closed; break; }; sleep 0.5; done",
 			w.address(t, to)), "closed\n")
 	}
 	w.wantOutput(t, a, "ip -6 -o addr | grep -vE ' (::1|fe80:)'; ip -6 route | grep default; true", "")
