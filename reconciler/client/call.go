@@ -34,6 +34,8 @@ type request struct {
 	slow bool
 	// longer is added to the deadline.
 	longer time.Duration
+	// harmless calls change nothing, although their method is not GET.
+	harmless bool
 	// once disables retries, for calls that are not idempotent.
 	once bool
 }
@@ -54,9 +56,10 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 	if r.once {
 		sender = c.once
 	}
+	harmless := r.harmless || r.method == http.MethodGet
 	resp, err := sender.Do(req)
 	if err != nil {
-		return c.lost(r.method, r.path, r.method == http.MethodGet, err)
+		return c.lost(r.method, r.path, harmless, err)
 	}
 	defer closeBody(resp)
 	if err := c.check(resp); err != nil {
@@ -66,7 +69,7 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return c.lost(r.method, r.path, r.method == http.MethodGet, err)
+		return c.lost(r.method, r.path, harmless, err)
 	}
 	return nil
 }
