@@ -77,6 +77,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	spread.Back(req.Plan, &resp.Plan)
+	resp.Diagnostics.Append(r.checkService(ctx, req, resp.Plan.Raw, &plan, state)...)
 }
 
 // planConditions plans the default conditions of the type.
