@@ -2,9 +2,6 @@ package environment_test
 
 import (
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -110,20 +107,15 @@ func TestAccEnvironmentThatMayBeAppliedIsPlanned(t *testing.T) {
 func TestAccEnvironmentOfAnOlderReconciler(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
-	r := w.Reconciler()
-	target, err := url.Parse(r.URL)
-	w.Must(err)
+	provider, line := behindALine(w)
 	var checks atomic.Int64
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	older := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
-		if strings.HasSuffix(req.URL.Path, "/check") {
+	line.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if strings.HasSuffix(r.URL.Path, "/check") {
 			checks.Add(1)
-			req.URL.Path += "-of-a-newer-reconciler"
+			r.URL.Path += "-of-a-newer-reconciler"
 		}
-		proxy.ServeHTTP(rw, req)
-	}))
-	t.Cleanup(older.Close)
-	provider := strings.Replace(r.Configuration, r.URL, older.URL, 1)
+		pass(rw, r)
+	})
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		CheckDestroy:             destroyed(w, w.Name),
