@@ -152,7 +152,7 @@ func (v *Service) admit(ctx context.Context,
 	return x, instance, v.Host.Check("environment "+p.ID, p.HostAccess)
 }
 
-// allow refuses what the environment, its sandboxes, or the other environments rule out. row is nil where there is none.
+// allow refuses what the environment, its sandboxes or other environments rule out. row is nil where there is none.
 func (v *Service) allow(tx *ledger.Tx, row *ledger.Environment, a asked) error {
 	err := checkUnchanged(row, a.PutEnvironment)
 	if err != nil {

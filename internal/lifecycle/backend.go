@@ -142,7 +142,8 @@ func (c *Core) BackendFor(b sandbox.Backend) (*Backend, error) {
 
 // NotConfigured says that a backend is not configured, and what to do.
 func NotConfigured(b sandbox.Backend) string {
-	return fmt.Sprintf("%s is not configured here: name its account, with --%s-account or the provider's %s block", b, b, b)
+	return fmt.Sprintf("%s is not configured here: name its account, with --%s-account or the provider's %s block",
+		b, b, b)
 }
 
 // On returns the backend of a sandbox, and the sandbox's handle there. Errors: Invalid.

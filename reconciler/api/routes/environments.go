@@ -43,8 +43,8 @@ func (s *Routes) registerEnvironments(d *document.Document) {
 	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "check-environment", Method: http.MethodPost,
 		Path: "/v1/environments/{id}/check", Tags: tags,
 		Summary: "Check the creation or change of an environment, and change nothing",
-		Description: "Answers 204 to a request that put-environment would accept now, and otherwise with its error. Whether a " +
-			"registry has an image that the backend pulls is not checked."}, checkEnvironment)
+		Description: "Answers 204 to a request that put-environment would accept now, and otherwise with its error. " +
+			"Whether a registry has an image that the backend pulls is not checked."}, checkEnvironment)
 	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-environment", Method: http.MethodGet,
 		Path: "/v1/environments/{id}", Tags: tags,
 		Summary: "Show an environment"}, getEnvironment)
