@@ -72,6 +72,34 @@ func TestAccADestroyNamesItsOwner(t *testing.T) {
 	}
 }
 
+// A plan asks for one check of an environment that it creates or changes, and for none where nothing changes.
+func TestAccAPlanChecksAnEnvironmentOnce(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	configuration, seen := counted(t, w.Reconciler())
+	tf := terraform(t, configuration+environment(w))
+	plansWith := func(want int) {
+		t.Helper()
+		seen.take()
+		tf.Run("plan", "-input=false")
+		all, checks := seen.take(), 0
+		for _, r := range all {
+			if r == "POST /v1/environments/"+w.Name+"/check" {
+				checks++
+			}
+		}
+		if checks != want {
+			t.Errorf("a plan asked for %d checks, want %d: %v", checks, want, all)
+		}
+	}
+	plansWith(1)
+	tf.Run("apply", "-auto-approve", "-input=false")
+	plansWith(0)
+	tf.Write("main.tf", configuration+strings.Replace(environment(w), "\n  network = {", "\n  ttl = \"3h\"\n  network = {", 1))
+	plansWith(1)
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
 // Many leases of one environment are read by a few requests, and tell of their common end once.
 func TestAccManyLeases(t *testing.T) {
 	t.Parallel()

@@ -381,7 +381,7 @@ func soundEnvironment(dir string) sound {
 		"network.private_cidrs": {[]any{"10.0.0.0/8"}}, "network.credentials.secret": {"one"},
 		"network.credentials.header": {"Authorization", "Private-Token"}, "network.credentials.scheme": {"basic"},
 		"network.credentials.username": {"x-access-token"},
-		"network.authorities":          {"-----BEGIN CERTIFICATE-----\n-----END CERTIFICATE-----\n"}, "warm_pool.size": {0, 2}, "warm_pool.max_size": {6},
+		"network.authorities":          {authority()}, "warm_pool.size": {0, 2}, "warm_pool.max_size": {6},
 		"warm_pool.mode": {"running", "paused"}, "warm_pool.ttl": {"90m"}, "warm_pool.paused": {true},
 		"budget.monthly_usd": {"25", "25.00"}, "mount.source": {dir}, "mount.target": {"/maps"}, "mount.writable": {true},
 		"archive.url": {"https://bucket.example.com/app.tar.gz"}, "archive.sha256": {strings.Repeat("a", 64)},

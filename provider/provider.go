@@ -113,6 +113,7 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 		NewOwner:   func() string { return configured.OwnerPrefix + uuid.NewString() },
 		NewMessage: func() string { return "terraform-" + uuid.NewString() },
 		Now:        time.Now,
+		Reconciler: s.remote && len(s.serviceUnknown) == 0,
 		Embedded:   s.reconcilerURL == "" && len(s.serviceUnknown) == 0,
 
 		CloudflareAccount: s.cloudflare.AccountID != "",

@@ -57,39 +57,69 @@ func New(c Config) *Service { return &Service{c} }
 // PutEnvironment implements service.Environments. It writes the row, with a claim, before it calls the backend. If the
 // first Provision fails, the environment is removed. If that fails too, its status stays deleting.
 func (v *Service) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
-	p, err := v.withDefaults(ctx, p)
-	if err != nil {
+	a, err := v.ask(ctx, p)
+	if err != nil { // what is refused changes nothing
 		return sandbox.Environment{}, err
 	}
-	x, instance, err := v.admit(ctx, p)
-	if err != nil {
-		return sandbox.Environment{}, err
-	}
-	sealed, err := v.Secrets.Seal(p)
-	if err != nil {
-		return sandbox.Environment{}, err
-	}
-	if err := v.check(ctx, x, p, instance); err != nil { // what is refused changes nothing
-		return sandbox.Environment{}, err
-	}
+	p = a.PutEnvironment
 	var before sandbox.EnvironmentSpec
 	claim, err := v.claim(ctx, p.ID, func(tx *ledger.Tx, row *ledger.Environment) error {
+		if err := v.allow(tx, row, a); err != nil {
+			return err
+		}
 		if row != nil {
 			before = row.Spec
 		}
-		if err := v.write(tx, row, p, x, instance); err != nil {
+		if err := v.write(tx, row, a); err != nil {
 			return err
 		}
-		return v.Secrets.Keep(tx, p, before, sealed)
+		return v.Secrets.Keep(tx, p, before, a.sealed)
 	})
 	if err != nil {
 		return sandbox.Environment{}, err
 	}
 	brokers := p.HasCredentials() || before.HasCredentials()
-	if err := v.provision(ctx, x, p, brokers, instance, claim); err != nil {
+	if err := v.provision(ctx, a.on, p, brokers, a.instance, claim); err != nil {
 		return sandbox.Environment{}, err
 	}
 	return v.GetEnvironment(ctx, p.ID)
+}
+
+// CheckEnvironment implements service.Environments.
+func (v *Service) CheckEnvironment(ctx context.Context, p sandbox.PutEnvironment) error {
+	a, err := v.ask(ctx, p)
+	if err != nil {
+		return err
+	}
+	return v.Store.Read(ctx, func(tx *ledger.Tx) error {
+		row, err := tx.Environment(p.ID)
+		if err != nil {
+			return err
+		}
+		return v.allow(tx, row, a)
+	})
+}
+
+// asked is a request that has passed every check but those against the ledger.
+type asked struct {
+	sandbox.PutEnvironment // with defaults
+	on                     *lifecycle.Backend
+	instance               string            // that answers
+	sealed                 map[string][]byte // the values of secrets
+}
+
+// ask completes a request and checks it, and changes nothing.
+func (v *Service) ask(ctx context.Context, p sandbox.PutEnvironment) (a asked, err error) {
+	if a.PutEnvironment, err = v.withDefaults(ctx, p); err != nil {
+		return a, err
+	}
+	if a.on, a.instance, err = v.admit(ctx, a.PutEnvironment); err != nil {
+		return a, err
+	}
+	if a.sealed, err = v.Secrets.Seal(a.PutEnvironment); err != nil {
+		return a, err
+	}
+	return a, v.check(ctx, a.on, a.PutEnvironment, a.instance)
 }
 
 // admit checks all of a request that needs no call to its backend, once that is reached, and returns the backend with
@@ -103,7 +133,8 @@ func (v *Service) admit(ctx context.Context,
 		return nil, "", err
 	}
 	if x, err = v.Core.BackendFor(p.Backend); err != nil {
-		return nil, "", err
+		return nil, "", sandbox.InvalidFields("environment "+p.ID,
+			[]sandbox.Field{{Name: "backend", Problem: lifecycle.NotConfigured(p.Backend)}})
 	}
 	for _, c := range v.Checkers {
 		if err := c.Check(p); err != nil {
@@ -121,23 +152,40 @@ func (v *Service) admit(ctx context.Context,
 	return x, instance, v.Host.Check("environment "+p.ID, p.HostAccess)
 }
 
-// write stores what a request wants of an environment, whose row is nil where there is none.
-func (v *Service) write(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment, x *lifecycle.Backend,
-	instance string) error {
-	err := checkUnchanged(row, p)
+// allow refuses what the environment, its sandboxes or other environments rule out. row is nil where there is none.
+func (v *Service) allow(tx *ledger.Tx, row *ledger.Environment, a asked) error {
+	err := checkUnchanged(row, a.PutEnvironment)
 	if err != nil {
 		return err
 	}
-	if row == nil || row.Status == sandbox.EnvironmentDestroyed || row.Unmade() {
-		err = create(tx, row, p, instance)
+	if isNew(row) {
+		err = mayCreate(tx, row, a)
 	} else {
-		err = v.change(tx, row, p, instance)
+		err = mayChange(tx, row, a)
 	}
-	if err == nil && x.HasWitness() {
-		err = witnesses.In(tx).Issue(instance)
+	if err != nil {
+		return err
 	}
-	if err == nil && p.HasCredentials() {
-		err = modelcalls.In(tx).Begin(instance, p.ID)
+	return v.Secrets.Check(tx, a.PutEnvironment)
+}
+
+// isNew reports whether a request creates the environment, or the next life of one that is destroyed or was never made.
+func isNew(row *ledger.Environment) bool {
+	return row == nil || row.Status == sandbox.EnvironmentDestroyed || row.Unmade()
+}
+
+// write stores an allowed request.
+func (v *Service) write(tx *ledger.Tx, row *ledger.Environment, a asked) (err error) {
+	if isNew(row) {
+		err = create(tx, row, a.PutEnvironment, a.instance)
+	} else {
+		err = v.change(tx, row, a.PutEnvironment, a.instance)
+	}
+	if err == nil && a.on.HasWitness() {
+		err = witnesses.In(tx).Issue(a.instance)
+	}
+	if err == nil && a.HasCredentials() {
+		err = modelcalls.In(tx).Begin(a.instance, a.ID)
 	}
 	return err
 }
@@ -146,7 +194,7 @@ func (v *Service) write(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnv
 func (v *Service) withDefaults(ctx context.Context, p sandbox.PutEnvironment) (sandbox.PutEnvironment, error) {
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		row, err := tx.Environment(p.ID)
-		if err == nil && row != nil && row.Status != sandbox.EnvironmentDestroyed && !row.Unmade() {
+		if err == nil && !isNew(row) {
 			p.EnvironmentSpec = p.Keeping(row.Spec)
 		}
 		return err
@@ -172,13 +220,6 @@ func ProvisionTimeout(x driver.Executor, pull sandbox.ImagePull) time.Duration {
 
 // create stores a new environment, or the next life of one that is destroyed or was never made.
 func create(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvironment, instance string) error {
-	if old != nil && old.Unmade() && (old.Backend != p.Backend || old.Instance != instance) {
-		return sandbox.Errorf(sandbox.Conflict, "environment %s: its creation on %s instance %s has not come to its end, "+
-			"and may have left something there: delete it first", p.ID, old.Backend, old.Instance)
-	}
-	if err := mayCreate(tx, p.ID, p.Tenant); err != nil {
-		return err
-	}
 	row := &ledger.Environment{
 		ID: p.ID, Owner: p.Owner, Type: p.Type, Backend: p.Backend, Instance: instance, Spec: p.EnvironmentSpec,
 		Status: sandbox.EnvironmentOpen, Epoch: p.Epoch, Ended: ledger.EnvironmentEnd{Conditions: []string{}},
@@ -194,8 +235,14 @@ func create(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvironment, in
 	return tx.ReplaceEnvironment(row)
 }
 
-// mayCreate refuses a tenant one more environment, beside the others, than its ceiling.
-func mayCreate(tx *ledger.Tx, id string, t *sandbox.Tenant) error {
+// mayCreate refuses an environment that an unfinished creation on another backend rules out, and a tenant one more
+// environment, beside the others, than its ceiling.
+func mayCreate(tx *ledger.Tx, old *ledger.Environment, a asked) error {
+	if old != nil && old.Unmade() && (old.Backend != a.Backend || old.Instance != a.instance) {
+		return sandbox.Errorf(sandbox.Conflict, "environment %s: its creation on %s instance %s has not come to its end, "+
+			"and may have left something there: delete it first", a.ID, old.Backend, old.Instance)
+	}
+	t := a.Tenant
 	if t == nil || t.Ceiling.Environments == 0 {
 		return nil
 	}
@@ -205,43 +252,51 @@ func mayCreate(tx *ledger.Tx, id string, t *sandbox.Tenant) error {
 	}
 	there := int64(0)
 	for i := range rows {
-		if rows[i].ID != id && sandbox.MatchesEnvironment(t.Environments, rows[i].ID) {
+		if rows[i].ID != a.ID && sandbox.MatchesEnvironment(t.Environments, rows[i].ID) {
 			there++
 		}
 	}
 	return t.CheckEnvironments(there)
 }
 
-// change stores new settings. Living leases follow in time and conditions, not in size
-// and image.
-func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment,
-	instance string) error {
+// mayChange refuses what an environment that exists, or its sandboxes, rule out.
+func mayChange(tx *ledger.Tx, row *ledger.Environment, a asked) error {
 	conflict := func(format string, args ...any) *sandbox.Error {
-		return sandbox.Errorf(sandbox.Conflict, "environment "+p.ID+" "+format, args...)
+		return sandbox.Errorf(sandbox.Conflict, "environment "+a.ID+" "+format, args...)
 	}
 	switch {
 	case row.Status == sandbox.EnvironmentDeleting:
 		return conflict("is being deleted: delete it again, which finishes that")
-	case p.CreateOnly:
+	case a.CreateOnly:
 		return conflict("exists already and belongs to %s: import it, or choose another name", row.Owner).
 			WithReason(sandbox.ReasonOtherOwner)
-	case row.Owner != p.Owner:
-		return conflict("belongs to %s and not to %s: nothing was changed", row.Owner, p.Owner).
+	case row.Owner != a.Owner:
+		return conflict("belongs to %s and not to %s: nothing was changed", row.Owner, a.Owner).
 			WithReason(sandbox.ReasonOtherOwner)
-	case p.Epoch != 0 && p.Epoch < row.Epoch:
-		return conflict("is in epoch %d, which cannot go back to %d", row.Epoch, p.Epoch)
-	case p.Backend == row.Backend && instance != row.Instance && p.Instance == "":
+	case a.Epoch != 0 && a.Epoch < row.Epoch:
+		return conflict("is in epoch %d, which cannot go back to %d", row.Epoch, a.Epoch)
+	case a.Backend == row.Backend && a.instance != row.Instance && a.Instance == "":
 		return conflict("is on %s instance %s, and instance %s answers here: nothing was changed. Connect to that one, "+
 			"or ask a reconciler that reaches it; to move the environment, name %s as its instance",
-			row.Backend, row.Instance, instance, instance).WithReason(sandbox.ReasonOtherInstance)
+			row.Backend, row.Instance, a.instance, a.instance).WithReason(sandbox.ReasonOtherInstance)
+	case a.Backend == row.Backend && a.instance == row.Instance:
+		return nil
 	}
+	rows, err := tx.LeasedSandboxes(a.ID)
+	if err == nil && len(rows) > 0 {
+		err = conflict("has %d sandboxes on %s instance %s: end their leases before it moves to %s instance %s",
+			len(rows), row.Backend, row.Instance, a.Backend, a.instance).WithReason(sandbox.ReasonActiveLeases)
+	}
+	return err
+}
+
+// change stores new settings. Living leases follow in time and conditions, not in size
+// and image.
+func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment,
+	instance string) error {
 	rows, err := tx.LeasedSandboxes(p.ID)
 	if err != nil {
 		return err
-	}
-	if len(rows) > 0 && (p.Backend != row.Backend || instance != row.Instance) {
-		return conflict("has %d sandboxes on %s instance %s: end their leases before it moves to %s instance %s",
-			len(rows), row.Backend, row.Instance, p.Backend, instance).WithReason(sandbox.ReasonActiveLeases)
 	}
 	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
 		s.Snapshot.Follow(p.Snapshot)

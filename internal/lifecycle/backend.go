@@ -135,10 +135,15 @@ func (b *Backend) lastThere(s *ledger.Sandbox, now micro.Time) micro.Time {
 func (c *Core) BackendFor(b sandbox.Backend) (*Backend, error) {
 	x, ok := c.backends[b]
 	if !ok {
-		return nil, sandbox.Errorf(sandbox.Invalid,
-			"backend %s is not configured here: name its account, with --%s-account or the provider's %s block", b, b, b)
+		return nil, sandbox.Errorf(sandbox.Invalid, "backend %s", NotConfigured(b))
 	}
 	return x, nil
+}
+
+// NotConfigured says that a backend is not configured, and what to do.
+func NotConfigured(b sandbox.Backend) string {
+	return fmt.Sprintf("%s is not configured here: name its account, with --%s-account or the provider's %s block",
+		b, b, b)
 }
 
 // On returns the backend of a sandbox, and the sandbox's handle there. Errors: Invalid.

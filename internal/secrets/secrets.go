@@ -55,9 +55,28 @@ func (v *Service) Seal(p sandbox.PutEnvironment) (map[string][]byte, error) {
 	return sealed, nil
 }
 
-// Keep stores the secrets that an environment names, inside a transaction. before is the environment's earlier
-// specification. If sandboxes are to have others than before, it marks them as due for delivery. Errors: Invalid for a
-// name that never had a value.
+// Check refuses names of secrets that never had a value. Errors: Invalid.
+func (v *Service) Check(tx *ledger.Tx, p sandbox.PutEnvironment) error {
+	if len(p.Secrets) == 0 {
+		return nil
+	}
+	have, err := sealedsecrets.In(tx).Of(p.ID)
+	if err != nil {
+		return err
+	}
+	var f []sandbox.Field
+	for _, name := range p.Secrets {
+		_, given := p.SecretValues[name]
+		isNamed := func(s sealedsecrets.Secret) bool { return s.Name == name }
+		if !given && !slices.ContainsFunc(have, isNamed) {
+			f = append(f, sandbox.Field{Name: "secret_values." + name, Problem: "must be set: the secret has no value yet"})
+		}
+	}
+	return sandbox.InvalidFields("environment "+p.ID, f)
+}
+
+// Keep stores the secrets that an environment names, which Check has passed, inside a transaction. before is the
+// environment's earlier specification. If sandboxes are to have others than before, it marks them as due for delivery.
 func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.EnvironmentSpec,
 	sealed map[string][]byte) error {
 	have, err := sealedsecrets.In(tx).Of(p.ID)
@@ -71,9 +90,7 @@ func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.E
 	changed := len(sealed) > 0
 	for _, name := range p.Secrets {
 		changed = changed || p.IsCredential(name) != before.IsCredential(name)
-		value, given := sealed[name]
-		switch {
-		case given:
+		if value, given := sealed[name]; given {
 			if err := sealedsecrets.In(tx).Save(&sealedsecrets.Secret{
 				EnvironmentID: p.ID,
 				Name:          name,
@@ -82,9 +99,6 @@ func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.E
 			}); err != nil {
 				return err
 			}
-		case !left[name]:
-			return sandbox.InvalidFields("environment "+p.ID,
-				[]sandbox.Field{{Name: "secret_values." + name, Problem: "must be set: the secret has no value yet"}})
 		}
 		delete(left, name)
 	}

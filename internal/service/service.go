@@ -42,6 +42,10 @@ type Environments interface {
 	// waits for others about the same environment. It completes even if its caller disconnects; with
 	// CreateOnly, such a creation is rolled back unless another request follows first.
 	PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error)
+	// CheckEnvironment returns the error with which PutEnvironment would refuse a request now. It changes nothing, and
+	// waits for no other request. Nil does not promise success: whether a registry has an image only the backend finds
+	// out.
+	CheckEnvironment(ctx context.Context, p sandbox.PutEnvironment) error
 	// GetEnvironment returns an environment, including destroyed ones. After a purge only its name is left
 	// (PurgedAt). Errors: NotFound.
 	GetEnvironment(ctx context.Context, id string) (sandbox.Environment, error)

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -13,6 +15,7 @@ var environmentTests = []test{
 	{"EnvironmentKeepsWhatItLetsOut", environmentKeepsWhatItLetsOut},
 	{"EnvironmentConflicts", environmentConflicts},
 	{"EnvironmentNamesWrongFields", environmentNamesWrongFields},
+	{"EnvironmentIsCheckedWithoutAnEffect", environmentIsCheckedWithoutAnEffect},
 	{"UnknownEnvironmentIsNotFound", unknownEnvironmentIsNotFound},
 	{"DeletingAnEnvironmentWithLeasesNeedsForce", deletingAnEnvironmentWithLeasesNeedsForce},
 	{"EnvironmentCountsItsLeases", environmentCountsItsLeases},
@@ -175,6 +178,92 @@ func environmentNamesWrongFields(w *world) {
 	if all := must(w.Service.ListEnvironments(w.Context()))(w); len(all) != 0 {
 		w.Errorf("refused environments are listed: %+v", all)
 	}
+}
+
+// environmentIsCheckedWithoutAnEffect checks each request before it is made: the check gives the answer of the request,
+// and leaves the ledger and the backend as they were.
+func environmentIsCheckedWithoutAnEffect(w *world) {
+	put := func(change ...func(p *sandbox.PutEnvironment)) sandbox.PutEnvironment {
+		p := sandbox.PutEnvironment{ID: game, Owner: owner,
+			EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player", Network: sandbox.NetworkNone}}
+		for _, c := range change {
+			c(&p)
+		}
+		return p
+	}
+	makes := func(p sandbox.PutEnvironment) {
+		w.Helper()
+		w.checksAs(p, nil)
+		w.checksAs(p, nil) // which the first check has not changed
+		must(w.Service.PutEnvironment(w.Context(), p))(w)
+	}
+	refuses := func(p sandbox.PutEnvironment) {
+		w.Helper()
+		_, err := w.Service.PutEnvironment(w.Context(), p)
+		if err == nil {
+			w.Fatalf("%+v is not refused", p)
+		}
+		w.checksAs(p, err)
+	}
+	refused := []func(p *sandbox.PutEnvironment){
+		func(p *sandbox.PutEnvironment) { p.ID = "Catan 7" },
+		func(p *sandbox.PutEnvironment) { p.Image, p.TTL = "", 1 },
+		func(p *sandbox.PutEnvironment) { p.Backend = sandbox.Cloudflare }, // which has no account here
+		func(p *sandbox.PutEnvironment) { p.Mounts = []sandbox.Mount{{Source: "/maps", Target: "/maps"}} },
+		func(p *sandbox.PutEnvironment) {
+			p.Copies = []sandbox.Copy{{Source: "/maps", Target: "/workspace/maps"}}
+		},
+		func(p *sandbox.PutEnvironment) { p.EnvPassthrough = []string{"SUITE_IS_NOT_SET"} },
+		func(p *sandbox.PutEnvironment) {
+			p.Workspace = &sandbox.Workspace{Git: &sandbox.GitSource{URL: "https://nowhere.invalid/game.git"}}
+		},
+		func(p *sandbox.PutEnvironment) {
+			p.Archives = []sandbox.Archive{{URL: "https://nowhere.invalid/maps.tar", Target: "/workspace/maps",
+				SHA256: strings.Repeat("a", 64)}}
+		},
+		func(p *sandbox.PutEnvironment) { p.Instance = "another" },
+		with(nil, "token"), // which never had a value
+		with(secrets{"token": ""}),
+	}
+	for _, change := range refused {
+		refuses(put(change))
+	}
+	makes(put(func(p *sandbox.PutEnvironment) { p.CreateOnly, p.Epoch = true, 3 }))
+	for _, change := range append(refused,
+		func(p *sandbox.PutEnvironment) { p.CreateOnly = true },
+		func(p *sandbox.PutEnvironment) { p.Owner = "another" },
+		func(p *sandbox.PutEnvironment) { p.Epoch = 2 },
+	) {
+		refuses(put(change))
+	}
+	makes(put(with(secrets{"token": "hunter2"})))
+	makes(put(with(nil, "token"), func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(time.Hour) }))
+}
+
+// checksAs checks that a request is answered as PutEnvironment answers it, and that the check leaves nothing.
+func (w *world) checksAs(p sandbox.PutEnvironment, want error) {
+	w.Helper()
+	before := w.seen()
+	err := w.Service.CheckEnvironment(w.Context(), p)
+	if want == nil && err != nil || want != nil && (err == nil || err.Error() != want.Error() ||
+		sandbox.CodeOf(err) != sandbox.CodeOf(want) || sandbox.ReasonOf(err) != sandbox.ReasonOf(want)) {
+		w.Errorf("the check of %+v answers %v, the request %v", p, err, want)
+	}
+	if diff := cmp.Diff(before, w.seen()); diff != "" {
+		w.Errorf("the check of %+v changed (-before +after):\n%s", p, diff)
+	}
+}
+
+// seen is what a check could leave.
+func (w *world) seen() (all struct {
+	Environments         []sandbox.Environment
+	Events               []sandbox.Event
+	Provisioned, Running int
+}) {
+	all.Environments = must(w.Service.ListEnvironments(w.Context()))(w)
+	all.Events = must(w.Service.ListEvents(w.Context(), sandbox.EventFilter{}))(w)
+	all.Provisioned, all.Running = w.Provisioned(), w.Running()
+	return all
 }
 
 func unknownEnvironmentIsNotFound(w *world) {

@@ -52,6 +52,8 @@ type Env struct {
 	HoldSpawns func(hold bool)
 	// Running returns the number of sandboxes on the backend.
 	Running func() int
+	// Provisioned returns the number of environments on the backend.
+	Provisioned func() int
 	// Purge removes everything that ended more than ttl ago, as a reconciler does.
 	Purge func(ttl time.Duration)
 	// BackendAway makes the backend unreachable, or reachable again.

@@ -36,6 +36,8 @@ type Provider struct {
 	// NewMessage issues an id for one condition that Terraform delivers.
 	NewMessage func() string
 	Now        func() time.Time
+	// Reconciler: the service is that of a reconciler, and its address is known.
+	Reconciler bool
 	// Embedded: the service runs in this process, and allows sandboxes no directory of its host.
 	Embedded bool
 	// CloudflareAccount: environments may be on Cloudflare. It is unknown unless Embedded.

@@ -45,7 +45,7 @@ var needs = map[sandbox.Scope][]string{
 	sandbox.ScopeConditions: {"POST /v1/conditions"},
 	sandbox.ScopeAdmin: {
 		"PUT /v1/environments/{id}", "DELETE /v1/environments/{id}", "POST /v1/environments/{id}/reopen",
-		"DELETE /v1/states/{key}", "POST /v1/sweep", "POST /v1/adopt",
+		"POST /v1/environments/{id}/check", "DELETE /v1/states/{key}", "POST /v1/sweep", "POST /v1/adopt",
 		"GET /v1/tokens", "POST /v1/tokens", "POST /v1/tokens/{token}/rotate", "DELETE /v1/tokens/{token}",
 	},
 }
@@ -86,7 +86,7 @@ func (w *world) everyRouteIn(id string, do func(needed sandbox.Scope, route stri
 		"POST /v1/leases/{id}/processes":                `{"name":"p","command":["echo"]}`,
 		"POST /v1/leases/{id}/processes/{process}/wait": `{}`,
 		"POST /v1/leases/{id}/sessions":                 "{}", "POST /v1/leases/{id}/renew": "{}",
-		"PUT /v1/environments/{id}": put,
+		"PUT /v1/environments/{id}": put, "POST /v1/environments/{id}/check": put,
 		"PUT /v1/leases/{id}/files": "{}",
 		"POST /v1/conditions":       w.condition("game.finished", `{"environment_id":"rpg-1"}`), "POST /v1/audit": "{}",
 		"POST /v1/adopt": "{}",

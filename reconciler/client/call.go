@@ -34,6 +34,8 @@ type request struct {
 	slow bool
 	// longer is added to the deadline.
 	longer time.Duration
+	// harmless calls change nothing, although their method is not GET.
+	harmless bool
 	// once disables retries, for calls that are not idempotent.
 	once bool
 }
@@ -54,19 +56,20 @@ func (c *Client) call(ctx context.Context, r request, out any) error {
 	if r.once {
 		sender = c.once
 	}
+	harmless := r.harmless || r.method == http.MethodGet
 	resp, err := sender.Do(req)
 	if err != nil {
-		return c.lost(r.method, r.path, r.method == http.MethodGet, err)
+		return c.lost(r.method, r.path, harmless, err)
 	}
 	defer closeBody(resp)
-	if err := c.check(resp); err != nil {
+	if err := c.check(resp, harmless); err != nil {
 		return err
 	}
 	if out == nil {
 		return nil
 	}
 	if err := json.NewDecoder(resp.Body).Decode(out); err != nil {
-		return c.lost(r.method, r.path, r.method == http.MethodGet, err)
+		return c.lost(r.method, r.path, harmless, err)
 	}
 	return nil
 }
@@ -140,7 +143,7 @@ func (c *Client) attempt(ctx context.Context, method, path, contentType, accept 
 	if err != nil {
 		return nil, c.lost(method, path, method == http.MethodGet, err)
 	}
-	if err := c.check(resp); err != nil {
+	if err := c.check(resp, method == http.MethodGet); err != nil {
 		closeBody(resp)
 		return nil, err
 	}
@@ -174,8 +177,8 @@ func readEnd(resp *http.Response, lines *json.Decoder) {
 // header tells it from another bad request.
 const plainToTLS = "Client sent an HTTP request to an HTTPS server"
 
-// check converts an error response to an error.
-func (c *Client) check(resp *http.Response) error {
+// check converts an error response to an error. A harmless request changes nothing.
+func (c *Client) check(resp *http.Response, harmless bool) error {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil
 	}
@@ -198,16 +201,16 @@ func (c *Client) check(resp *http.Response) error {
 		}
 		return e
 	}
-	return sandbox.Errorf(codeOf(resp),
+	return sandbox.Errorf(codeOf(resp, harmless),
 		"reconciler %s: the response to %s %s is %s, but not from a reconciler: check the URL and proxies",
 		c.name, resp.Request.Method, resp.Request.URL.Path, resp.Status)
 }
 
 // codeOf guesses the code of a response that is not from the reconciler, but from a proxy.
-func codeOf(resp *http.Response) sandbox.Code {
+func codeOf(resp *http.Response, harmless bool) sandbox.Code {
 	switch resp.StatusCode {
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
-		if resp.Request.Method != http.MethodGet {
+		if !harmless {
 			return sandbox.UnknownOutcome // the proxy had forwarded the request
 		}
 		return sandbox.Unavailable

@@ -238,6 +238,20 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
+// A check whose answer is lost has changed nothing, so the error does not say that it may have.
+func TestALostCheckHasChangedNothing(t *testing.T) {
+	t.Parallel()
+	for what, fault := range map[string]http.HandlerFunc{
+		"502": status(502), "504": status(504), "a lost connection": hangUp,
+	} {
+		server := serve(t, 9, fault, nil)
+		err := newClient(t, server.URL).CheckEnvironment(t.Context(), sandbox.PutEnvironment{ID: "catan-7"})
+		if sandbox.CodeOf(err) != sandbox.Unavailable || server.requests.Load() != 3 {
+			t.Errorf("after %s: %d requests, %v", what, server.requests.Load(), err)
+		}
+	}
+}
+
 func TestAnswersOfOthersAreNotBelieved(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -26,6 +26,16 @@ func (c *Client) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (
 	return e, c.call(ctx, r, &e)
 }
 
+// CheckEnvironment implements service.Environments.
+func (c *Client) CheckEnvironment(ctx context.Context, p sandbox.PutEnvironment) error {
+	path, err := environmentPath(p.ID)
+	if err != nil {
+		return err
+	}
+	r := request{method: http.MethodPost, path: path + "/check", body: p, slow: true, harmless: true}
+	return c.call(ctx, r, nil)
+}
+
 // GetEnvironment implements service.Environments.
 func (c *Client) GetEnvironment(ctx context.Context, id string) (e sandbox.Environment, err error) {
 	path, err := environmentPath(id)

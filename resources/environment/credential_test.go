@@ -17,6 +17,35 @@ import (
 )
 
 // A credential of a host is applied, changed in place, imported and taken away, and is in no state and no sandbox.
+// A certificate that looks like one and cannot be read is an error of the plan, which names the attribute.
+func TestAccEnvironmentAuthoritiesAreRead(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	var steps []resource.TestStep
+	for _, inside := range []string{"!", "aGVsbG8="} {
+		steps = append(steps, resource.TestStep{
+			Config: w.Embedded() + fmt.Sprintf(`
+resource "sandbox_environment" "test" {
+  name    = %q
+  image   = %q
+  secrets = { git = { value_wo = "x", value_wo_version = 1 } }
+  network = {
+    allow       = ["github.com"]
+    credentials = { "github.com" = { secret = "git" } }
+    authorities = "-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n"
+  }
+}
+`, w.Name, w.Image, inside), PlanOnly: true,
+			ExpectError: regexp.MustCompile(`network\.authorities\s+must\s+be\s+certificates\s+in\s+PEM,\s+and\s+number\s+1\s+cannot\s+be\s+read`),
+		})
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_11_0)},
+		Steps:                    steps,
+	})
+}
+
 func TestAccEnvironmentCredentials(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

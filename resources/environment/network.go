@@ -2,6 +2,9 @@ package environment
 
 import (
 	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -80,9 +83,33 @@ func networkAttribute() schema.SingleNestedAttribute {
 				MarkdownDescription: "Certificates of authorities, in PEM, that hosts in `credentials` may have theirs from, " +
 					"beside the public ones, such as that of a self-hosted Git server. At most 64 KiB. Docker only. Default: none.",
 				Optional:   true,
-				Validators: []validator.String{given.Text{}},
+				Validators: []validator.String{given.Text{}, certificates{}},
 			},
 		},
+	}
+}
+
+// certificates refuses a text that has certificates in PEM, as the domain checks, and not all of them can be read.
+type certificates struct{}
+
+func (certificates) Description(context.Context) string { return "must be certificates in PEM" }
+
+func (c certificates) MarkdownDescription(ctx context.Context) string { return c.Description(ctx) }
+
+func (c certificates) ValidateString(ctx context.Context, req validator.StringRequest,
+	resp *validator.StringResponse) {
+	rest := []byte(req.ConfigValue.ValueString())
+	for n := 1; n <= strings.Count(req.ConfigValue.ValueString(), "-----BEGIN CERTIFICATE-----"); n++ {
+		err := errors.New("it is not in PEM")
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block != nil {
+			_, err = x509.ParseCertificate(block.Bytes)
+		}
+		if err != nil {
+			resp.Diagnostics.AddAttributeError(req.Path, "Invalid Certificate",
+				fmt.Sprintf("%s %s, and number %d cannot be read: %v.", req.Path, c.Description(ctx), n, err))
+			return
+		}
 	}
 }
 

@@ -183,6 +183,30 @@ func TestAccEnvironmentWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
+// A creation that is sent again, because the first answer was that nothing was done, may find its own environment.
+func TestAccEnvironmentThatIsCreatedTwice(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	provider, line := behindALine(w)
+	line.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if r.Method != http.MethodPut {
+			pass(rw, r)
+			return
+		}
+		line.Set(nil)
+		pass(httptest.NewRecorder(), r)
+		rw.WriteHeader(http.StatusServiceUnavailable)
+	})
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             destroyed(w, w.Name),
+		Steps: []resource.TestStep{
+			{Config: provider + minimal(w, "")},
+			{Config: provider + minimal(w, ""), PlanOnly: true},
+		},
+	})
+}
+
 // behindALine starts a reconciler behind a line that can be cut, and returns the configuration of a
 // provider that uses it.
 func behindALine(w *providertest.World) (provider string, line *faulttest.Switch) {

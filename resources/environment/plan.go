@@ -77,6 +77,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	spread.Back(req.Plan, &resp.Plan)
+	resp.Diagnostics.Append(r.checkService(ctx, req, resp.Plan.Raw, &plan, state)...)
 }
 
 // planConditions plans the default conditions of the type.
@@ -115,7 +116,7 @@ func (r *Resource) checkAccount(m *Model) (diags diag.Diagnostics) {
 }
 
 // checkKeepDisk refuses to keep disks in an environment that is created with a policy without snapshots. A reconciler
-// knows its policy, and Cloudflare that of an existing environment: the service then refuses it at apply.
+// knows its policy, and Cloudflare that of an existing environment: checkService then asks.
 func (r *Resource) checkKeepDisk(m, state *Model) (diags diag.Diagnostics) {
 	if r.Provider == nil || !r.Provider.Embedded || r.Provider.DiskSnapshots || state != nil ||
 		m.Backend.ValueString() != string(sandbox.Cloudflare) || !m.KeepDisk.ValueBool() {

@@ -85,12 +85,12 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	object := journaled(svc.LedgerID, m.Name.ValueString())
 	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, svc.LedgerID, object.ID)...)
-	owner, resumed := r.Provider.Begin(ctx, object)
+	owner, _ := r.Provider.Begin(ctx, object)
 	env, err := create(ctx, svc, sandbox.PutEnvironment{
 		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec,
 		SecretValues: values, CreateOnly: true,
 		Instance: m.Instance.ValueString(), // "" while it is unknown
-	}, resumed)
+	})
 	if err != nil {
 		asked := sandbox.Environment{ID: m.Name.ValueString(), Owner: owner, EnvironmentSpec: spec}
 		var ours bool
@@ -108,15 +108,19 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// create creates the environment, or puts the settings of one that an earlier Create with this owner created.
-func create(ctx context.Context, svc service.Environments, put sandbox.PutEnvironment,
-	resumed bool) (sandbox.Environment, error) {
+// create creates the environment, or puts the settings of one that an earlier request with this owner created: that of
+// an earlier Create, or one that was sent again because its first answer was lost.
+func create(ctx context.Context, svc service.Environments, put sandbox.PutEnvironment) (sandbox.Environment, error) {
 	env, err := svc.PutEnvironment(ctx, put)
-	if !resumed || sandbox.ReasonOf(err) != sandbox.ReasonOtherOwner {
+	if sandbox.ReasonOf(err) != sandbox.ReasonOtherOwner {
 		return env, err
 	}
 	put.CreateOnly = false // still refused if it has another owner
-	return svc.PutEnvironment(ctx, put)
+	env, again := svc.PutEnvironment(ctx, put)
+	if sandbox.ReasonOf(again) == sandbox.ReasonOtherOwner {
+		return sandbox.Environment{}, err
+	}
+	return env, again
 }
 
 // journaled is the environment in the journal of what is being created.

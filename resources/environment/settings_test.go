@@ -199,6 +199,7 @@ func TestAccEnvironmentWithPathsOfTheHost(t *testing.T) {
 		refused := func(block string) resource.TestStep {
 			return resource.TestStep{
 				Config:      provider + minimal(w, block),
+				PlanOnly:    true,
 				ExpectError: regexp.MustCompile(`(?s)source\s+"` + dir + `"\s+lies\s+in\s+no\s+directory.*--mount-allow`),
 			}
 		}

@@ -33,18 +33,29 @@ func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConf
 
 // validate checks the known values; an unknown one is taken to be valid.
 func validate(ctx context.Context, m Model) diag.Diagnostics {
-	spec, diags := expand(ctx, m)
+	put, diags := request(ctx, m)
 	if diags.HasError() {
 		return diags
 	}
-	put := sandbox.PutEnvironment{ID: m.Name.ValueString(), EnvironmentSpec: spec.WithDefaults()}
-	diags.Append(m.asWritten(ctx, spec, &put.EnvironmentSpec)...)
+	raw := put.EnvironmentSpec
+	put.EnvironmentSpec = raw.WithDefaults()
+	diags.Append(m.asWritten(ctx, raw, &put.EnvironmentSpec)...)
 	values, d := secretValues(ctx, m.Secrets, types.MapNull(types.StringType))
 	diags.Append(d...)
 	put.SecretValues = values
 	if diags.HasError() {
 		return diags
 	}
+	if err := put.Validate(); err != nil {
+		diags.Append(diagnose.Failed("Invalid Environment", inCores(err, m.Resources), place)...)
+	}
+	return diags
+}
+
+// request returns what is asked for, without owner and secrets. An unknown value is taken to be valid.
+func request(ctx context.Context, m Model) (sandbox.PutEnvironment, diag.Diagnostics) {
+	spec, diags := expand(ctx, m)
+	put := sandbox.PutEnvironment{ID: m.Name.ValueString(), EnvironmentSpec: spec}
 	if m.Name.IsUnknown() {
 		put.ID = "unknown"
 	}
@@ -69,10 +80,7 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 			put.Egress.Allow = append(put.Egress.Allow, sandbox.EgressRule{Host: host})
 		}
 	}
-	if err := put.Validate(); err != nil {
-		diags.Append(diagnose.Failed("Invalid Environment", inCores(err, m.Resources), place)...)
-	}
-	return diags
+	return put, diags
 }
 
 // asWritten gives a specification whose defaults are filled in the values back that the configuration writes down.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/knownvalue"
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 
@@ -94,6 +95,41 @@ func TestAccLeaseOfAnEngineThatGoesAway(t *testing.T) {
 						PreConfig: func() { engine.Set(nil) }, Config: config,
 						ConfigPlanChecks:  action(plancheck.ResourceActionReplace),
 						ConfigStateChecks: []statecheck.StateCheck{value("status", text("active"))},
+					},
+				},
+			})
+		})
+}
+
+// A lease whose engine goes away while it is leased again may exist again, and the error says so.
+func TestAccLeaseAgainOnAnEngineThatGoesAway(t *testing.T) {
+	t.Parallel()
+	providertest.OverAnEngineThatFails(t,
+		func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
+			config := provider + leased(w, `on_expiry = "recreate"`)
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				CheckDestroy:             gone(w),
+				Steps: []resource.TestStep{
+					{Config: config},
+					{
+						PreConfig: func() {
+							w.Condition(w.Service(), "agent.death", w.Name, agent)
+							engine.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+								pass(rw, r)
+								if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/containers/create") {
+									engine.Set(faulttest.Down)
+								}
+							})
+						},
+						Config: config,
+						ExpectError: regexp.MustCompile(`(?s)Leasing Again Failed.*EOF[^.]*\.\s+` + strings.ReplaceAll(
+							`The lease may exist again\. Terraform's state has its end, and the next plan finds it\. Run Terraform again`,
+							" ", `\s+`) + `[^.]*\.\s*$`),
+					},
+					{
+						PreConfig: func() { engine.Set(nil) }, Config: config,
+						ConfigStateChecks: []statecheck.StateCheck{value("generation", knownvalue.Int64Exact(2))},
 					},
 				},
 			})

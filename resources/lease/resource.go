@@ -208,7 +208,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		return
 	}
 	if state.ended() && !m.ended() {
-		resp.Diagnostics.Append(r.leaseAgain(ctx, &m, settings)...)
+		resp.Diagnostics.Append(r.leaseAgain(ctx, &m, &state, settings)...)
 		if !resp.Diagnostics.HasError() {
 			resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 		}
@@ -236,7 +236,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 }
 
 // leaseAgain acquires the next generation for the owner that the lease has had.
-func (r *Resource) leaseAgain(ctx context.Context, m *Model, settings sandbox.LeaseSettings) diag.Diagnostics {
+func (r *Resource) leaseAgain(ctx context.Context, m, state *Model, settings sandbox.LeaseSettings) diag.Diagnostics {
 	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
 	if diags.HasError() {
 		return diags
@@ -257,6 +257,11 @@ func (r *Resource) leaseAgain(ctx context.Context, m *Model, settings sandbox.Le
 	acquired, err := svc.Acquire(ctx, ask)
 	switch l := acquired.Lease; {
 	case err != nil:
+		if left, ours := leftBehind(ctx, svc, ask); ours && left.EndedAt.IsZero() &&
+			left.Generation != state.Generation.ValueInt64() {
+			return diagnose.Partly(failed, err, paths,
+				"The lease may exist again. Terraform's state has its end, and the next plan finds it.")
+		}
 		return acquireFailed(ctx, svc, failed, ask, err)
 	case l.Status != sandbox.LeaseActive:
 		return diag.Diagnostics{diag.NewErrorDiagnostic(failed, fmt.Sprintf(

@@ -113,11 +113,12 @@ func NewStoredOn(t testing.TB, url string, change ...func(*leasing.Config)) (ser
 				t.Fatal(err)
 			}
 		},
-		Secrets:    backend.Secrets,
-		FailKills:  func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
-		HoldSpawns: holdSpawns(backend),
-		Running:    func() int { return len(backend.Sandboxes()) },
-		Purge:      func(ttl time.Duration) { purge(t, engine, ttl) },
+		Secrets:     backend.Secrets,
+		FailKills:   func(fail bool) { backend.Fail(fake.OpKill, when(fail, away)) },
+		HoldSpawns:  holdSpawns(backend),
+		Running:     func() int { return len(backend.Sandboxes()) },
+		Provisioned: backend.Environments,
+		Purge:       func(ttl time.Duration) { purge(t, engine, ttl) },
 		BackendAway: func(isAway bool) {
 			for _, op := range []fake.Op{
 				fake.OpInstance, fake.OpSpawn, fake.OpKill, fake.OpExec, fake.OpInspect, fake.OpList, fake.OpUsage,

@@ -40,6 +40,11 @@ func (s *Routes) registerEnvironments(d *document.Document) {
 		Summary: "Create or change an environment",
 		Description: "Replaces all settings: an absent one gets its default. Living leases follow in times and conditions; " +
 			"the image and the size apply to the next leases. A request that changes nothing has no event."}, putEnvironment)
+	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "check-environment", Method: http.MethodPost,
+		Path: "/v1/environments/{id}/check", Tags: tags,
+		Summary: "Check the creation or change of an environment, and change nothing",
+		Description: "Answers 204 to a request that put-environment would accept now, and otherwise with its error. " +
+			"Whether a registry has an image that the backend pulls is not checked."}, checkEnvironment)
 	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "get-environment", Method: http.MethodGet,
 		Path: "/v1/environments/{id}", Tags: tags,
 		Summary: "Show an environment"}, getEnvironment)
@@ -63,18 +68,39 @@ func listEnvironments(ctx context.Context, service service.Service, in *struct {
 	return replyWith(wire.EnvironmentPage{Environments: rights.Visible(rights.TokenOf(ctx), list)}, err)
 }
 
-func putEnvironment(ctx context.Context, service service.Service, in *struct {
+// EnvironmentBody is a request to create or change an environment. Exported for huma, see EnvironmentPath.
+type EnvironmentBody struct {
 	EnvironmentPath
 	Body sandbox.PutEnvironment
-}) (*reply[sandbox.Environment], error) {
+}
+
+// asked returns the request of the caller.
+func (in *EnvironmentBody) asked(ctx context.Context) (sandbox.PutEnvironment, error) {
 	put := in.Body
 	if put.ID != "" && put.ID != in.ID {
-		return nil, sandbox.InvalidFields("environment",
+		return put, sandbox.InvalidFields("environment",
 			[]sandbox.Field{{Name: "id", Problem: "differs from the id in the path"}})
 	}
 	token := rights.TokenOf(ctx)
 	put.ID, put.Owner, put.Tenant = in.ID, rights.OwnerFor(token, put.Owner), token.Tenant()
+	return put, nil
+}
+
+func putEnvironment(ctx context.Context, service service.Service,
+	in *EnvironmentBody) (*reply[sandbox.Environment], error) {
+	put, err := in.asked(ctx)
+	if err != nil {
+		return nil, err
+	}
 	return replyWith(service.PutEnvironment(ctx, put))
+}
+
+func checkEnvironment(ctx context.Context, service service.Service, in *EnvironmentBody) (*empty, error) {
+	put, err := in.asked(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return nil, service.CheckEnvironment(ctx, put)
 }
 
 func getEnvironment(ctx context.Context, service service.Service,

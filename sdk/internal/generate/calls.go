@@ -19,6 +19,7 @@ var Calls = map[string]Call{
 	"adopt":               {Slow: true},
 	"audit":               {Slow: true},
 	"cancel-exec":         {Slow: true},
+	"check-environment":   {Slow: true},
 	"close-session":       {Slow: true},
 	"create-session":      {OnceWithout: "id"},
 	"create-token":        {Once: true},

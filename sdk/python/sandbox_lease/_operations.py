@@ -78,6 +78,19 @@ class Operations(Transport):
             slow=True,
         )
 
+    def check_environment(
+        self,
+        id: str,
+        body: types.PutEnvironment,
+    ) -> None:
+        """Check the creation or change of an environment, and change nothing."""
+        self._call(
+            "POST",
+            f"/v1/environments/{segment(id)}/check",
+            body=body,
+            slow=True,
+        )
+
     def close_session(
         self,
         id: str,

@@ -50,6 +50,15 @@ export class Operations extends Transport {
     return this.call("POST", `/v1/leases/${segment(id)}/execs/${segment(exec)}/cancel`, { ...options, slow: true });
   }
 
+  /** Check the creation or change of an environment, and change nothing. */
+  checkEnvironment(
+    id: string,
+    body: types.PutEnvironment,
+    options: CallOptions = {},
+  ): Promise<void> {
+    return this.call("POST", `/v1/environments/${segment(id)}/check`, { ...options, body, slow: true });
+  }
+
   /** Close a session and cancel its running command; the recording stays. */
   closeSession(
     id: string,

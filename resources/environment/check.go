@@ -1,0 +1,110 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/types"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// checkService refuses at plan what the service would refuse at apply: only it knows what its operator allows and what
+// its backends can. A plan that changes nothing asks for nothing. Without a reconciler, a plan of a new environment
+// connects to nothing: what this process never allows is refused without the service.
+func (r *Resource) checkService(ctx context.Context, req resource.ModifyPlanRequest, planned tftypes.Value, m,
+	state *Model) diag.Diagnostics {
+	replaces := state != nil && (!m.Name.Equal(state.Name) || !m.Backend.Equal(state.Backend) ||
+		state.Status.ValueString() == string(sandbox.EnvironmentDeleting))
+	switch {
+	case r.Provider == nil, !r.Provider.Reconciler && (!r.Provider.Embedded || state == nil),
+		m.Backend.IsUnknown(), planned.Equal(req.State.Raw),
+		replaces: // Terraform plans the new environment too, as one that is created
+		return nil
+	}
+	put, diags := request(ctx, *m)
+	var instance types.String // as configured: the plan repeats the state's
+	diags.Append(req.Config.GetAttribute(ctx, path.Root("instance"), &instance)...)
+	if diags.HasError() {
+		return diags
+	}
+	put.Instance, put.Epoch, put.CreateOnly = instance.ValueString(), m.Epoch.ValueInt64(), state == nil
+	var ledgerID string
+	if state != nil {
+		put.ID, put.Owner, ledgerID = state.ID.ValueString(), state.Owner.ValueString(), state.LedgerID.ValueString()
+		put.Resources = changedResources(*m, *state)
+	}
+	svc, err := r.Provider.OpenLedger(ctx, ledgerID)
+	if err == nil {
+		err = refusal(svc.CheckEnvironment(ctx, put), req.Plan.Raw)
+	}
+	const failed = "Checking Environment Failed"
+	switch {
+	case err == nil:
+	case state == nil:
+		diags.Append(createFailed(failed, *m, err)...)
+	default:
+		diags.Append(diagnose.Failed(failed, err, place)...)
+	}
+	return diags
+}
+
+// refusal returns what of the error of a check the apply will meet too: nothing about a value of the plan that is not
+// known, and nothing that the apply itself, or the token that it has, may change. So an image may still be built, and
+// leases may end. NotFound is also the answer of a reconciler that is older than the check.
+func refusal(err error, plan tftypes.Value) error {
+	var e *sandbox.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch {
+	case e.Code == sandbox.NotFound, e.Code == sandbox.CapacityExceeded,
+		e.Code == sandbox.Conflict && e.Reason != sandbox.ReasonOtherInstance,
+		e.Code == sandbox.Forbidden && e.Reason != sandbox.ReasonCeilingExceeded:
+		return nil
+	}
+	if len(e.Fields) == 0 {
+		return err
+	}
+	is := *e
+	is.Fields = slices.DeleteFunc(slices.Clone(e.Fields), func(f sandbox.Field) bool {
+		at, _, _ := place(f.Name)
+		return !isKnown(plan, at) || at.Steps()[0].Equal(path.PathStepAttributeName("secrets")) || // which are not sent
+			e.Code == sandbox.Forbidden && f.Name == "id" // the apply may delete other environments
+	})
+	if len(is.Fields) == 0 {
+		return nil
+	}
+	return &is
+}
+
+// isKnown reports whether all of a plan is known that is at a path, or holds it.
+func isKnown(plan tftypes.Value, at path.Path) bool {
+	for _, step := range at.Steps() {
+		if !plan.IsKnown() {
+			return false
+		}
+		var next any
+		var err error
+		switch s := step.(type) {
+		case path.PathStepAttributeName:
+			next, err = plan.ApplyTerraform5AttributePathStep(tftypes.AttributeName(s))
+		case path.PathStepElementKeyInt:
+			next, err = plan.ApplyTerraform5AttributePathStep(tftypes.ElementKeyInt(s))
+		case path.PathStepElementKeyString:
+			next, err = plan.ApplyTerraform5AttributePathStep(tftypes.ElementKeyString(s))
+		}
+		inner, ok := next.(tftypes.Value)
+		if err != nil || !ok { // the error is about what the plan leaves out
+			return true
+		}
+		plan = inner
+	}
+	return plan.IsFullyKnown()
+}

@@ -1,0 +1,132 @@
+package environment_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
+	"github.com/hashicorp/terraform-plugin-testing/terraform"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// refusedByAReconciler are settings that a reconciler without flags refuses, with what the error says.
+var refusedByAReconciler = map[string]string{
+	`backend = "cloudflare"`:     `backend cloudflare is not configured here.*--cloudflare-account`,
+	`env_passthrough = ["HOME"]`: `env_passthrough variable HOME is not allowed.*--env-allow HOME`,
+	`workspace = { git = { url = "https://nowhere.invalid/game.git" } }`: `workspace\.git\.url .*--workspace-allow`,
+	`archive = [{
+    url    = "https://nowhere.invalid/maps.tar"
+    target = "/workspace/maps"
+    sha256 = "` + strings.Repeat("a", 64) + `"
+  }]`: `archive\[0\]\.url .*--workspace-allow`,
+	`mount = [{ source = "/srv", target = "/srv" }]`: `mount\[0\]\.source .*--mount-allow`,
+	`confinement = { runtime = "nowhere" }`:          `confinement\.runtime engine .* has no runtime "nowhere"`,
+	`instance = "nowhere"`:                           `has instance "nowhere", and the docker instance that answers here`,
+}
+
+// What a reconciler refuses is found at plan, for a new environment and for a change, and leaves nothing.
+func TestAccEnvironmentErrorsOfTheReconcilerAtPlan(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	provider := w.Reconciler().Configuration
+	var steps []resource.TestStep
+	refused := func() {
+		for setting, says := range refusedByAReconciler {
+			steps = append(steps, resource.TestStep{
+				Config: provider + minimal(w, setting), PlanOnly: true,
+				ExpectError: regexp.MustCompile(`(?s)Checking Environment Failed.*` + strings.ReplaceAll(says, " ", `\s+`)),
+			})
+		}
+	}
+	refused()
+	steps = append(steps, resource.TestStep{Config: provider + minimal(w, ""), Check: isAlone(w)})
+	refused()
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             destroyed(w, w.Name),
+		Steps:                    append(steps, resource.TestStep{Config: provider + minimal(w, ""), PlanOnly: true}),
+	})
+}
+
+// isAlone checks that the plans before have left no event.
+func isAlone(w *providertest.World) resource.TestCheckFunc {
+	return func(*terraform.State) error {
+		events, err := w.Service().ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: w.Name})
+		w.Must(err)
+		if len(events) != 1 || events[0].Type != sandbox.EventEnvironmentCreated {
+			w.Errorf("the environment has the events %+v, want its creation", events)
+		}
+		return nil
+	}
+}
+
+// A plan does not refuse what it does not know yet, or what the apply may still make.
+func TestAccEnvironmentThatMayBeAppliedIsPlanned(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: w.Name + "-taken", Owner: "somebody",
+		EnvironmentSpec: sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone}})
+	w.Must(err)
+	const later = "resource \"terraform_data\" \"later\" {\n  input = \"x\"\n}\n"
+	provider := w.Reconciler().Configuration
+	var steps []resource.TestStep
+	for _, setting := range []string{
+		`env_passthrough = [terraform_data.later.output]`,
+		`workspace = { git = { url = "https://${terraform_data.later.output}/game.git" } }`,
+		`archive = [{
+    url    = "https://${terraform_data.later.output}/maps.tar"
+    target = "/workspace/maps"
+    sha256 = "` + strings.Repeat("a", 64) + `"
+  }]`,
+		`mount = [{ source = "/${terraform_data.later.output}", target = "/srv" }]`,
+		`copy = [{ source = "/${terraform_data.later.output}", target = "/workspace/srv" }]`,
+		`confinement = { runtime = terraform_data.later.output }`,
+		`secrets = { token = { value_wo = terraform_data.later.output, value_wo_version = 1 } }`,
+		`secrets = { token = { value_wo = "hunter2", value_wo_version = 1 } }`,
+	} {
+		steps = append(steps, resource.TestStep{Config: provider + later + minimal(w, setting)})
+	}
+	image := strings.Replace(minimal(w, ""), w.Image, "sandbox-test/nowhere:yet", 1)
+	taken := strings.Replace(minimal(w, ""), w.Name, w.Name+"-taken", 1)
+	for _, config := range []string{image, taken} {
+		steps = append(steps, resource.TestStep{Config: provider + config})
+	}
+	for i := range steps {
+		steps[i].PlanOnly, steps[i].ExpectNonEmptyPlan = true, true
+	}
+	resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: steps})
+	w.Must(w.Service().DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: w.Name + "-taken"}))
+}
+
+// A reconciler that is older than the check has no such route: the apply finds what it refuses.
+func TestAccEnvironmentOfAnOlderReconciler(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	provider, line := behindALine(w)
+	var checks atomic.Int64
+	line.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if strings.HasSuffix(r.URL.Path, "/check") {
+			checks.Add(1)
+			r.URL.Path += "-of-a-newer-reconciler"
+		}
+		pass(rw, r)
+	})
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             destroyed(w, w.Name),
+		Steps: []resource.TestStep{
+			{Config: provider + minimal(w, `env_passthrough = ["HOME"]`),
+				ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*--env-allow`)},
+			{Config: provider + minimal(w, "")},
+			{Config: provider + minimal(w, `ttl = "3h"`)},
+		},
+	})
+	if checks.Load() == 0 {
+		t.Error("no plan asked for a check")
+	}
+}
