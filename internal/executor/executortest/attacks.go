@@ -56,6 +56,7 @@ func testAttacks(t *testing.T, cfg Config) {
 		{"a command whose starter is killed has its timeout", killStarters},
 		{"spinning processes do not put the deadline off", spinAtDeadline},
 		{"what a sandbox uses up is its own", exhaustAll},
+		{"what another user of a sandbox uses up is the sandbox's own", exhaustAsAnother},
 		{"a bomb does not put its end off", endBombs},
 		{"a bomb does not put the end of its sandbox off", killBombs},
 	} {
