@@ -3,14 +3,21 @@
 package keeper
 
 import (
+	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -139,6 +146,91 @@ func TestAPanicOfAGoroutineCostsItsTurnOnly(t *testing.T) {
 	delete(k.readers, 7)
 	delete(k.commands, "stuck")
 	k.mu.Unlock()
+}
+
+// A timeout that panics still ends its command.
+func TestAPanicOfATimeoutEndsTheCommandAllTheSame(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("user 0 is needed to start commands as other users")
+	}
+	k, _ := linked(t, nil)
+	starter, err := fork.NewStarter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := starter.Start(fork.Command{
+		Path: "/bin/sleep", Args: []string{"sleep", "5"}, Dir: dir, UID: 123456, GID: 123456,
+		Files: [3]*os.File{k.starts.null, k.starts.null, k.starts.null},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &command{id: "late", spares: func() { panic("injected") }, ended: make(chan struct{})}
+	c.spec.Timeout = 200 * time.Millisecond
+	status, late, err := c.wait(child, time.Now(), k.guard)
+	if err != nil || !late || status.Signal() != unix.SIGKILL {
+		t.Errorf("the command ended with %#x, by its timeout: %t, %v", status, late, err)
+	}
+	if err := errors.Join(dir.Close(), starter.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// The timer of an input that breaks off kills its command in a goroutine of its own.
+func TestAPanicOfAnInputThatBreaksOffCostsItOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper(starts{}, func() {})
+		var said strings.Builder
+		k.log.SetOutput(&said)
+		m := link.Message{Kind: link.Start, ID: "fed", Command: &link.Command{Stdin: true}}
+		for range 5 {
+			f, _, err := output.NamelessFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Files = append(m.Files, f)
+		}
+		c, _ := k.newCommand(m)
+		c.spares = func() { panic("injected") }
+		c.supervisor.Store(math.MaxInt32) // no process
+		c.in.feeds()
+		c.in.leaves()
+		time.Sleep(feederTime)
+		synctest.Wait()
+		if !c.in.isCut() || !strings.Contains(said.String(), "kill command fed: injected") {
+			t.Errorf("the input is cut off: %t; process 1 says %q", c.in.isCut(), said.String())
+		}
+		link.CloseAll(m.Files)
+	})
+}
+
+// Process 1 keeps a broker running, whatever becomes of the one before.
+func TestAPanicOfABrokersTurnCostsThatTurnOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper(starts{}, func() {})
+		k.log.SetOutput(io.Discard)
+		turns := 0
+		go k.keepBroker(func() error {
+			switch turns++; turns {
+			case 1, 2:
+				panic("injected")
+			case 3:
+				return errors.New("injected")
+			default:
+				runtime.Goexit()
+				return nil
+			}
+		})
+		time.Sleep(minBackoff + 2*minBackoff + 4*minBackoff)
+		synctest.Wait()
+		if turns != 4 {
+			t.Errorf("after two turns that panicked and one that failed there were %d in all, want 4", turns)
+		}
+	})
 }
 
 type panics struct{}
