@@ -1,16 +1,11 @@
 package dockerapi_test
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -18,11 +13,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/docker/cli/cli/config"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -105,7 +100,7 @@ func TestTheEngineIsFoundAsTheDockerCLIFindsIt(t *testing.T) {
 // TestTheEngineIsReachedWithTheCertificatesOfAContextOrOfTheEnvironment asks a server that demands a certificate.
 func TestTheEngineIsReachedWithTheCertificatesOfAContextOrOfTheEnvironment(t *testing.T) {
 	c := newCLI(t)
-	files, pair := certificate(t)
+	files, pair := dockertest.Certificate(t)
 	host := "tcp://" + serve(t, pair)
 	c.context("secured", host, files)
 	c.context("plain", host, nil)
@@ -150,42 +145,6 @@ func serve(t *testing.T, pair tls.Certificate) string {
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server.Listener.Addr().String()
-}
-
-// certificate makes one of 127.0.0.1 that is its own authority.
-func certificate(t *testing.T) (files map[string][]byte, pair tls.Certificate) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber:          big.NewInt(1),
-		NotAfter:              time.Now().Add(time.Hour),
-		IsCA:                  true,
-		BasicConstraintsValid: true,
-		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1)},
-		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	public := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	files = map[string][]byte{
-		"ca.pem":   public,
-		"cert.pem": public,
-		"key.pem":  pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: private}),
-	}
-	if pair, err = tls.X509KeyPair(files["cert.pem"], files["key.pem"]); err != nil {
-		t.Fatal(err)
-	}
-	return files, pair
 }
 
 // TestAnEngineIsReachedThroughSSH has a program in the place of ssh that writes down what it was called with.

@@ -4,7 +4,10 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,9 +50,12 @@ func TestContract(t *testing.T) {
 
 // contractOn is the contract for an engine, whose address is host, "" for the machine's.
 func contractOn(api *dockerapi.Client, host, image string) executortest.Config {
+	removing := new(atomic.Int64)
 	return executortest.Config{
-		New:   func(t *testing.T) driver.Executor { return newExecutorOn(t, host) },
-		Image: image,
+		New:      func(t *testing.T) driver.Executor { return newExecutorOn(t, host) },
+		Timed:    func(t *testing.T) driver.Executor { return timedExecutor(t, api, removing) },
+		Removing: func() time.Duration { return time.Duration(removing.Load()) },
+		Image:    image,
 		RemoveBehindBack: func(t *testing.T, h driver.Handle) {
 			if err := api.ContainerRemove(t.Context(), name(h), dockerapi.ContainerRemoveOptions{Force: true}); err != nil {
 				t.Fatal(err)
@@ -67,6 +73,20 @@ func contractOn(api *dockerapi.Client, host, image string) executortest.Config {
 		},
 		Objects: func(t *testing.T, ledgerID string) []string { return objectsOn(t, api, ledgerID) },
 	}
+}
+
+// timedExecutor returns an executor on an engine. It adds up the time of the engine's removals of containers.
+func timedExecutor(t *testing.T, api *dockerapi.Client, removing *atomic.Int64) *docker.Executor {
+	t.Helper()
+	p := dockertest.NewProxyTo(t, api.DaemonHost())
+	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		began := time.Now()
+		pass(rw, r)
+		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/containers/") {
+			removing.Add(int64(time.Since(began)))
+		}
+	})
+	return newExecutorOn(t, p.Host())
 }
 
 func newExecutor(t testing.TB) *docker.Executor {

@@ -21,39 +21,6 @@ func throughProxy(t *testing.T) (*docker.Executor, *dockertest.Proxy) {
 	return x, p
 }
 
-func TestCommandsAndFilesAskNothingOfTheEngine(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t, dockertest.Busybox(t))
-	h := w.spawn(t)
-	x, p := throughProxy(t)
-	r, err := sandbox.ExecRequest{Command: []string{"echo", "once"}}.Normalize()
-	must(t, err)
-	run := func() {
-		t.Helper()
-		res, err := x.Exec(t.Context(), h, r)
-		must(t, err)
-		if string(res.Stdout) != "once\n" {
-			t.Errorf("the command wrote %q", res.Stdout)
-		}
-		must(t,
-			x.WriteFile(t.Context(), h, sandbox.FileWrite{Path: "/workspace/file", Mode: 0o644}, strings.NewReader("content")))
-		_, err = x.StatFile(t.Context(), h, "/workspace/file")
-		must(t, err)
-	}
-	run() // finds the relay
-	var asked atomic.Int64
-	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
-		asked.Add(1)
-		pass(rw, r)
-	})
-	for range 20 {
-		run()
-	}
-	if n := asked.Load(); n != 0 {
-		t.Errorf("60 operations made %d requests to the engine", n)
-	}
-}
-
 func TestASandboxThatIsSlowToFreezeIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))

@@ -121,6 +121,35 @@ func (a *attacks) usesAll(t *testing.T, h driver.Handle) {
 	}
 }
 
+// exhaustAsAnother: a command as a user that several sandboxes use takes processes of its own sandbox only, and the
+// sandbox can be rid of it.
+func exhaustAsAnother(t *testing.T, a *attacks) {
+	const user = "1234:1234"
+	h, other := a.attacked(t), a.attacked(t)
+	r := named(t, hostilePath, "exhaust", "pids")
+	r.User, r.Timeout = user, sandbox.Duration(attackFor)
+	id := a.detached(t, h, r)
+	t.Logf("the attack says %q", a.holds(t, h, id))
+	for range 10 {
+		res := a.exec(t, other, sandbox.ExecRequest{
+			Command: []string{"sh", "-c", "for i in $(seq 50); do sleep 5 & done; kill $(jobs -p); wait; id -u"}, User: user,
+		})
+		if res.ExitCode != 0 || res.stdout() != "1234\n" {
+			t.Errorf("the same user in another sandbox says %q and %q", res.stdout(), res.Stderr)
+		}
+	}
+	a.reopens(t, h, id)
+	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
+	defer cancel()
+	if err := a.x.EndExec(ctx, h, id, user); err != nil {
+		t.Errorf("end what uses up the processes: %v", err)
+	}
+	a.recovers(t, h)
+	if n := a.alive(t, h, hostilePath+" exhaust"); n != 0 {
+		t.Errorf("%d processes of the attack are alive after its end", n)
+	}
+}
+
 // bombs take processes or memory as long as they live.
 var bombs = []string{"fork", "memory"}
 

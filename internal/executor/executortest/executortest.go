@@ -17,6 +17,10 @@ import (
 type Config struct {
 	// New returns an executor, always of the same backend instance. The suite closes it.
 	New func(t *testing.T) driver.Executor
+	// Timed is New for executors whose removals of sandboxes are timed, and Removing is the time that the backend
+	// itself has taken for these; nil if that cannot be measured.
+	Timed    func(t *testing.T) driver.Executor
+	Removing func() time.Duration
 	// Image has a POSIX shell and the usual commands, if the backend runs commands.
 	Image string
 	// MissingImage does not exist; empty means the name of a missing Docker image. ImageUnseen: only

@@ -33,6 +33,7 @@ func testExport(t *testing.T, cfg Config) {
 		"one that ended at its deadline is read":           exportEnded,
 		"much is read with little memory":                  exportLarge,
 		"another sandbox gets the same files":              exportRestored,
+		"the next generation owns what one has left":       exportInherited,
 		"files of one that is at rest are read":            readDisk,
 		"one that attacks is frozen and read":              readDiskOfAttacker,
 		"hostile files are read as files":                  readDiskOfHostileFiles,

@@ -215,9 +215,11 @@ func (c *command) wait(child *fork.Child, asked time.Time, guard func(string, fu
 		timer = time.AfterFunc(c.spec.Timeout-time.Since(asked), func() {
 			defer close(done)
 			guard("timeout of command "+c.id, func() {
+				defer func() { // also after a panic
+					late.Store(true)
+					proc.KillTree(child.Supervisor, time.Now().Add(killTime))
+				}()
 				c.spare()
-				late.Store(true)
-				proc.KillTree(child.Supervisor, time.Now().Add(killTime))
 			})
 		})
 	}

@@ -3,12 +3,16 @@
 package keeper
 
 import (
+	"math"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 )
 
 func TestInputIsTakenOnce(t *testing.T) {
@@ -72,4 +76,32 @@ func TestACommandEndsWhenNothingSendsItsInput(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The timer of an input that breaks off kills its command in a goroutine of its own.
+func TestAPanicOfAnInputThatBreaksOffCostsItOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper(starts{}, func() {})
+		var said strings.Builder
+		k.log.SetOutput(&said)
+		m := link.Message{Kind: link.Start, ID: "fed", Command: &link.Command{Stdin: true}}
+		for range 5 {
+			f, _, err := output.NamelessFile()
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Files = append(m.Files, f)
+		}
+		c, _ := k.newCommand(m)
+		c.spares = func() { panic("injected") }
+		c.supervisor.Store(math.MaxInt32) // no process
+		c.in.feeds()
+		c.in.leaves()
+		time.Sleep(feederTime)
+		synctest.Wait()
+		if !c.in.isCut() || !strings.Contains(said.String(), "kill command fed: injected") {
+			t.Errorf("the input is cut off: %t; process 1 says %q", c.in.isCut(), said.String())
+		}
+		link.CloseAll(m.Files)
+	})
 }

@@ -3,14 +3,20 @@
 package keeper
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -139,6 +145,60 @@ func TestAPanicOfAGoroutineCostsItsTurnOnly(t *testing.T) {
 	delete(k.readers, 7)
 	delete(k.commands, "stuck")
 	k.mu.Unlock()
+}
+
+// A timeout that panics still ends its command.
+func TestAPanicOfATimeoutEndsTheCommandAllTheSame(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("user 0 is needed to start commands as other users")
+	}
+	k, _ := linked(t, nil)
+	starter, err := fork.NewStarter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, err := os.Open("/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := starter.Start(fork.Command{
+		Path: "/bin/sleep", Args: []string{"sleep", "5"}, Dir: dir, UID: 123456, GID: 123456,
+		Files: [3]*os.File{k.starts.null, k.starts.null, k.starts.null},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &command{id: "late", spares: func() { panic("injected") }, ended: make(chan struct{})}
+	c.spec.Timeout = 200 * time.Millisecond
+	status, late, err := c.wait(child, time.Now(), k.guard)
+	if err != nil || !late || status.Signal() != unix.SIGKILL {
+		t.Errorf("the command ended with %#x, by its timeout: %t, %v", status, late, err)
+	}
+	if err := errors.Join(dir.Close(), starter.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Process 1 keeps a broker running, whatever becomes of the one before.
+func TestAPanicOfABrokersTurnCostsThatTurnOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		k := newKeeper(starts{}, func() {})
+		k.log.SetOutput(io.Discard)
+		turns, left := 0, make(chan struct{})
+		go k.keepBroker(func() error {
+			switch turns++; turns {
+			case 1, 2:
+				panic("injected")
+			case 3:
+				return errors.New("injected")
+			default:
+				close(left)
+				runtime.Goexit()
+				return nil
+			}
+		})
+		<-left
+	})
 }
 
 type panics struct{}

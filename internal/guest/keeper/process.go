@@ -176,7 +176,7 @@ func (p *process) run() error {
 		p.watchDisk()
 	}
 	go p.awaitEnd() // both goroutines end with the process
-	go p.keepBroker()
+	go p.keeper.keepBroker(p.runBroker)
 	if err := setName(readyName); err != nil {
 		return err
 	}
@@ -259,13 +259,13 @@ const (
 	settled = 10 * time.Second
 )
 
-// keepBroker keeps a broker running.
-func (p *process) keepBroker() {
+// keepBroker keeps a broker running. run runs one until it ends.
+func (k *keeper) keepBroker(run func() error) {
 	for backoff := minBackoff; ; backoff = min(2*backoff, maxBackoff) {
 		began := time.Now()
-		p.keeper.guard("run the broker", func() {
-			if err := p.runBroker(); err != nil {
-				p.keeper.logf("start the broker: %v", err)
+		k.guard("run the broker", func() {
+			if err := run(); err != nil {
+				k.logf("start the broker: %v", err)
 			}
 		})
 		if time.Since(began) > settled {

@@ -29,17 +29,23 @@ type wire struct {
 // NewCuttableProxy starts a proxy to the machine's engine. It ends with the test.
 func NewCuttableProxy(t testing.TB) *CuttableProxy {
 	t.Helper()
-	daemon, err := dockerapi.ParseHostURL(Engine(t).DaemonHost())
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return NewCuttableProxyOn(t, listener, Engine(t).DaemonHost())
+}
+
+// NewCuttableProxyOn starts a proxy from a listener to a host, in the form of DOCKER_HOST. It ends with the test.
+func NewCuttableProxyOn(t testing.TB, listener net.Listener, host string) *CuttableProxy {
+	t.Helper()
+	daemon, err := dockerapi.ParseHostURL(host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	address := daemon.Host
 	if daemon.Path != "" {
 		address += daemon.Path
-	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
 	}
 	c := &CuttableProxy{host: "tcp://" + listener.Addr().String(), wires: make(map[*wire]bool)}
 	c.running.Go(func() {
@@ -50,7 +56,7 @@ func NewCuttableProxy(t testing.TB) *CuttableProxy {
 			}
 			far, err := net.Dial(daemon.Scheme, address)
 			if err != nil {
-				t.Errorf("dial the engine: %v", err)
+				t.Errorf("dial %s: %v", host, err)
 				_ = near.Close()
 				continue
 			}
