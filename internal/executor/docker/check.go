@@ -67,8 +67,8 @@ func (e *Executor) checkConfinement(ctx context.Context, ref driver.EnvironmentR
 	bad := func(name, problem string, args ...any) {
 		f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
 	}
-	if cpus := int64(info.NCPU) * 1000; spec.Resources.CPUMillis > cpus {
-		bad("resources.cpu_millis", "must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)
+	if spec.Resources.CPUMillis > int64(info.NCPU)*1000 {
+		bad("resources.cpu_millis", "%s", tooManyCPUs(info))
 	}
 	if runtime := spec.Confinement.Runtime; runtime != "" {
 		if _, ok := info.Runtimes[runtime]; !ok {
@@ -119,10 +119,14 @@ func checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, in
 			"containers with a kernel of their own share no network", runtime)})
 	}
 	for _, name := range spec.Companions.Names() {
-		if cpus := int64(info.NCPU) * 1000; spec.Companions[name].Resources.CPUMillis > cpus {
-			f = append(f, sandbox.Field{Name: "companions." + name + ".resources.cpu_millis",
-				Problem: fmt.Sprintf("must be at most %d: engine %s has %d CPUs", cpus, info.ID, info.NCPU)})
+		if spec.Companions[name].Resources.CPUMillis > int64(info.NCPU)*1000 {
+			f = append(f, sandbox.Field{Name: "companions." + name + ".resources.cpu_millis", Problem: tooManyCPUs(info)})
 		}
 	}
 	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)
+}
+
+// tooManyCPUs names no unit, because cpu_millis of the API is cpus in Terraform.
+func tooManyCPUs(info dockerapi.Info) string {
+	return fmt.Sprintf("must not exceed the %d CPUs of engine %s", info.NCPU, info.ID)
 }
