@@ -218,9 +218,9 @@ func (p *play) stop() {
 	p.players.Wait()
 }
 
-// TestASandboxNewerThanTheBackupIsTakenIn restores a backup, or a copy of the disk, that does not know a living
+// TestASandboxNewerThanTheBackupIsAdopted restores a backup, or a copy of the disk, that does not know a living
 // sandbox, long after the leases that it does know would have ended, unused.
-func TestASandboxNewerThanTheBackupIsTakenIn(t *testing.T) {
+func TestASandboxNewerThanTheBackupIsAdopted(t *testing.T) {
 	t.Run("backup", func(t *testing.T) {
 		restoredOlderThanASandbox(t, func(w *world, file string) {
 			if _, err := backupfile.Take(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
@@ -302,9 +302,9 @@ func restoredOlderThanASandbox(t *testing.T, take, putBack func(w *world, file s
 	})
 }
 
-// TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody: a lease may have had it since, and with it what an
+// TestASandboxThatWaitedInAPoolAtABackupIsNotGivenOut: a lease may have had it since, and with it what an
 // agent left there.
-func TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody(t *testing.T) {
+func TestASandboxThatWaitedInAPoolAtABackupIsNotGivenOut(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(withPool(1))

@@ -277,7 +277,7 @@ func TestQuietFollowerIsNotCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if done, err := w.engine.Purge(w.Context(), retention.DefaultTTL); err != nil || done.Sandboxes != 1 {
-			t.Fatalf("retired %+v: %v", done, err)
+			t.Fatalf("purged %+v: %v", done, err)
 		}
 		if _, err := w.engine.Renew(w.Context(),
 			sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)}}); err != nil {

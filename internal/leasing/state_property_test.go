@@ -20,9 +20,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestWhateverHappensEachGenerationBeginsWithTheLastPublishedState lets random things happen to
+// TestWhateverHappensEachGenerationBeginsWithTheLastPublishedSnapshot lets random things happen to
 // sandboxes that keep state, and to the bucket that keeps it.
-func TestWhateverHappensEachGenerationBeginsWithTheLastPublishedState(t *testing.T) {
+func TestWhateverHappensEachGenerationBeginsWithTheLastPublishedSnapshot(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range databases {
 		t.Run(name, func(t *testing.T) {

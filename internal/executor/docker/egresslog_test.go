@@ -31,7 +31,7 @@ func reached(t *testing.T, e *leasing.Engine) (list []string, received map[strin
 	return list, received
 }
 
-func TestWhatASandboxReachesIsInTheLedgerWhoeverDies(t *testing.T) {
+func TestWhatASandboxReachesIsInTheLedgerWhateverDies(t *testing.T) {
 	t.Parallel()
 	r, path := newRestricted(t), filepath.Join(t.TempDir(), "ledger.db")
 	e, end := r.engineOn(t, path)

@@ -37,7 +37,7 @@ func (r *restricted) leased(
 		}, h
 }
 
-func TestASurveyRevivesAGatewayThatDied(t *testing.T) {
+func TestAResyncRepairsAGatewayThatDied(t *testing.T) {
 	t.Parallel()
 	r := newRestricted(t)
 	resync, findings, h := r.leased(t)
