@@ -52,8 +52,8 @@ var (
 	errTakenBack = errors.New("its batch was rolled back: retry")
 )
 
-// beginning is a lease that was accepted, with the first step of a new one, nil where another caller
-// takes it or it has to wait.
+// beginning is a lease that was accepted, with the first step of a new one. The step is nil if another caller takes
+// it, or if it has to wait.
 type beginning struct {
 	sandboxID string
 	first     *lifecycle.Task

@@ -142,7 +142,7 @@ func (c *adoptionCandidate) adopt(ctx context.Context) (known bool, err error) {
 	return known, err
 }
 
-// newRow returns the row that the sandbox gets and its lease, nil when that is new; or says why not.
+// newRow returns the row for the sandbox, and the row of its lease, nil for a new lease; or why it cannot be adopted.
 func (c *adoptionCandidate) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error) {
 	o := c.seen
 	env, err := tx.Environment(o.EnvironmentID)
@@ -207,14 +207,14 @@ func (c *adoptionCandidate) refusal(env *ledger.Environment) string {
 	return ""
 }
 
-// row is the sandbox as it was found. Its lifetime ends with the deadline that it was made with.
+// row returns the row of the sandbox as it was found. Its lifetime ends at the deadline that it was created with.
 func (c *adoptionCandidate) row(now micro.Time, env *ledger.Environment) *ledger.Sandbox {
 	o := c.seen
 	lease, owner := &o.LeaseID, env.Owner
 	if c.fromPool() {
 		lease, owner = nil, warmpool.Owner
 	}
-	// Which token has leased it is not known: its state goes no further than its environment.
+	// The token that leased it is unknown: its snapshot is restored in its environment only.
 	tenant := &sandbox.Tenant{Environments: []string{env.ID}}
 	s := c.engine.newSandbox(now, env, env.Spec,
 		sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
@@ -234,7 +234,7 @@ func (c *adoptionCandidate) row(now micro.Time, env *ledger.Environment) *ledger
 	return s
 }
 
-// origin says where the sandbox comes from, which was made at a moment.
+// origin returns the origin of the sandbox, which was created at a time.
 func (c *adoptionCandidate) origin(made micro.Time) ledger.Origin {
 	origin := ledger.Origin{HardDeadline: micro.At(c.seen.Deadline)}
 	if c.seen.LedgerID != c.engine.store.ID() {

@@ -22,7 +22,7 @@ import (
 // goes on with them.
 const endBatchLimit = time.Minute
 
-// leaseBatch is a batch in the making.
+// leaseBatch is a batch while it is acquired.
 type leaseBatch struct {
 	asked []sandbox.Acquire
 	// id is in the rows of a batch that leases all or none, "" for others.
@@ -86,9 +86,9 @@ func firstCause(results []sandbox.AcquireResult) int {
 	return slices.IndexFunc(results, func(r sandbox.AcquireResult) bool { return r.Err != nil })
 }
 
-// acceptBatch accepts the items in one commit. Those that are refused have failed; where all or none are leased the
-// first one undoes the commit. An environment that is being created, or whose instance was not reached
-// yet, is waited for.
+// acceptBatch accepts the items in one commit, and notes those that it refuses as failed. In a batch of all or none the
+// first refusal rolls the commit back. It waits for an environment that is being created, or whose instance was not
+// reached yet.
 func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
 	barred := make(map[string]error) // environments that give out no lease now, and why
 	asked := make(map[string]bool)   // environments that were waited for
@@ -110,7 +110,7 @@ func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) er
 			}
 		}
 		if b.id != "" && b.firstFailure() >= 0 {
-			return nil // the item's failure is the batch's
+			return nil // the batch fails as the item does
 		}
 		return err
 	}
@@ -122,8 +122,8 @@ func isMomentary(err error) bool {
 	return errors.As(err, &away) || errors.Is(err, environments.ErrUnmade)
 }
 
-// findOrBeginEach does findOrBegin for each item. stopped is the environment that has to be waited for, with an error
-// that undoes the transaction.
+// findOrBeginEach calls findOrBegin for each item. stopped is the environment to wait for, with an error that rolls the
+// transaction back.
 func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
 	b.begun, b.failed = make([]beginning, len(b.asked)), make([]error, len(b.asked))
 	for i, a := range b.asked {
@@ -134,7 +134,7 @@ func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string
 		}
 		switch {
 		case refused != nil:
-		case b.id != "": // the first refusal undoes all
+		case b.id != "": // the first refusal rolls all back
 			refused = begin(tx)
 		default:
 			refused, err = tx.Part(begin)
@@ -155,8 +155,8 @@ func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string
 	return "", nil
 }
 
-// awaitLeasable waits until an environment may give out leases that gave out none for a moment, as Acquire does, and
-// returns why it still cannot, nil where another try may succeed.
+// awaitLeasable waits for an environment that gives out no leases now, as Acquire does. It returns why the environment
+// still gives out none, nil if another try may succeed.
 func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
 	var away *lifecycle.AwayError
 	if errors.As(cause, &away) {
@@ -189,7 +189,7 @@ func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
 	}
 }
 
-// bringBatch brings the accepted items to where their sandboxes can be used, all at once.
+// bringBatch waits until the sandboxes of all accepted items can be used. It works on them concurrently.
 func (e *Engine) bringBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
 	results := make([]sandbox.AcquireResult, len(b.asked))
 	var working sync.WaitGroup
@@ -233,7 +233,7 @@ func (e *Engine) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning
 	return e.awaitReadyOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
 }
 
-// bringWhole brings a batch of all or none to its end, also when its caller leaves.
+// bringWhole finishes a batch of all or none, also when its caller leaves.
 func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	done := make(chan []sandbox.AcquireResult, 1)
 	detached := context.WithoutCancel(ctx)
@@ -256,8 +256,8 @@ func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.Acqui
 	}
 }
 
-// bringBatchLater does so for a caller that does not wait, and returns the leases as they were accepted. Should this
-// process die, the loop goes on with them.
+// bringBatchLater finishes a batch without a waiting caller, and returns the leases as they were accepted. If this
+// process dies, the loop continues.
 func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	began := e.Background(func() {
 		results := e.bringBatch(e.Life(), b)
@@ -302,8 +302,8 @@ func (b *leaseBatch) releaseClaims(e *Engine) {
 	}
 }
 
-// releaseBatch ends what a batch of all or none has begun. The step that failed has mostly done so already. An engine
-// that closes leaves the batch to others.
+// releaseBatch ends the leases that a batch of all or none has begun. Usually the step that failed has ended them. A
+// service that closes leaves the batch to others.
 func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
 	if e.Life().Err() != nil {
 		return nil //nolint:nilerr // see above
@@ -312,7 +312,7 @@ func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) e
 		func(tx *ledger.Tx) error { return e.endBatch(tx, b.id, cause.Error()) })
 }
 
-// awaitReleased waits until what a batch has begun is gone.
+// awaitReleased waits until the sandboxes of a batch are gone.
 func (e *Engine) awaitReleased(ctx context.Context, b *leaseBatch) {
 	ctx, cancel := context.WithTimeout(ctx, endBatchLimit)
 	defer cancel()

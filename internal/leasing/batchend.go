@@ -11,13 +11,13 @@ import (
 
 // A batch of all or none ends in the transaction that records that one of its leases cannot begin.
 
-// takenBack reports whether a lease ended before it was ready because its batch did.
+// takenBack reports whether a lease ended before it was ready because its batch ended.
 func takenBack(s *ledger.Sandbox) bool {
 	return s.BatchID != "" && s.ReadyAt == 0 && s.Ending.By == sandbox.EndedByRelease
 }
 
-// StepFailed implements lifecycle.StepFailer: it ends the batch of a lease that could not begin. What a pool has lost
-// is replaced instead.
+// StepFailed implements lifecycle.StepFailer: it ends the batch of a lease that could not begin. It replaces a sandbox
+// that a pool lost instead.
 func (e *Engine) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) error {
 	isFirst := t.Action == lifecycle.Spawn || t.Action == lifecycle.Assign
 	if t.Row.BatchID == "" || !isFirst {

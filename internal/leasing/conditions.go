@@ -16,8 +16,8 @@ import (
 // maxAhead is how far a sender's clock may run ahead of ours, as with webhook signatures.
 const maxAhead = 5 * time.Minute
 
-// batch applies deliveries one after the other to rows that were read together, and stores what they
-// changed at its end.
+// batch applies deliveries one after the other to rows that were read together, and stores the changes
+// at its end.
 type batch struct {
 	engine *Engine
 	tx     *ledger.Tx

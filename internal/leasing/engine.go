@@ -38,29 +38,29 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config is what an engine is made of. Store and one executor are required.
+// Config configures a service. Store and one executor are required.
 type Config struct {
 	Store     *ledger.Store
 	Executors []driver.Executor
 	// PriceBooks are in force for usage that begins from now on. A backend without one is free.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
-	// State keeps what environments keep of /data. Without it an environment cannot keep any.
+	// State stores snapshots of /data, and output. Without it an environment cannot keep snapshots.
 	State StateStore
 	// KeptOutput bounds the output that is kept.
 	KeptOutput output.Bounds
-	// Host is what sandboxes may have of this machine; nil allows nothing.
+	// Host says which variables and paths of this machine sandboxes may have; nil allows none.
 	Host *host.Host
 	// Mirrors fetches Git repositories for workspaces, and archives; nil allows none.
 	Mirrors *gitmirror.Store
-	// Keys are what secrets are kept under; nil means that there are none, and secrets are refused.
+	// Keys encrypt secrets; nil means that there are none, and secrets are refused.
 	Keys *seal.Keys
 	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
 	IDs     sandbox.IDs
 	Logger  *slog.Logger // nil discards
 	Version string
-	// Observer gets what this engine does; nil: none.
+	// Observer is called for each step of this process; nil: none.
 	Observer lifecycle.Observer
-	// LLMObserver gets the calls of models that this engine records; nil: none.
+	// LLMObserver is called for each call of a model that this process records; nil: none.
 	LLMObserver llm.Observer
 }
 
@@ -68,7 +68,7 @@ type Config struct {
 // engines on one ledger.
 type Engine struct {
 	*lifecycle.Core
-	// What is done to environments, and inside of sandboxes, is done by the parts.
+	// The parts implement requests about environments, and about the inside of sandboxes.
 	service.Environments
 	service.Execs
 	service.Sessions
@@ -179,7 +179,7 @@ func (e *Engine) addParts(c Config) {
 	e.Workspaces, e.Snapshots = e.workspace, e.snapshots
 }
 
-// hooksOfParts hooks the parts in. The order is that of their calls: /data is restored and the
+// hooksOfParts returns the hooks of the parts, in the order of their calls: /data is restored and the
 // workspace written before secrets arrive, and commands run once all are there.
 func (e *Engine) hooksOfParts() lifecycle.Hooks {
 	return lifecycle.Hooks{

@@ -23,7 +23,7 @@ func (e *Engine) GetLease(ctx context.Context, id string) (l sandbox.Lease, err 
 	return l, err
 }
 
-// readView returns the lease of a sandbox, of whatever generation.
+// readView returns the lease of a sandbox, of any generation.
 func (e *Engine) readView(ctx context.Context, sandboxID string) (l sandbox.Lease, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, err := lifecycle.MustSandbox(tx, sandboxID)

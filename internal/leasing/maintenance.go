@@ -54,7 +54,7 @@ func (e *Engine) Resync(ctx context.Context, b sandbox.Backend) error {
 	return errors.Join(v.Failure(), looked, repaired, collected)
 }
 
-// takeInventory lists what the instance has that a backend is connected to, which may have lost its witness since.
+// takeInventory lists what is on the instance that a backend is connected to, which may have lost its witness since.
 func (e *Engine) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orphans.Inventory, error) {
 	instance, err := x.Reach(ctx)
 	if err != nil {

@@ -55,7 +55,7 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 // ReconcilePools brings every warm pool to its size; see warmpool.Service.
 func (e *Engine) ReconcilePools(ctx context.Context) error { return e.pools.Reconcile(ctx) }
 
-// FinishEnvironments removes what creations and removals have left on a backend that did not come to their end; see
+// FinishEnvironments removes from a backend what creations and removals left that broke off; see
 // environments.Service.
 func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) error {
 	return e.environments.Finish(ctx, b)
@@ -70,7 +70,7 @@ func (e *Engine) ResealSecrets(ctx context.Context) (int, error) {
 	return n, lifecycle.AsError(err)
 }
 
-// TakeOverExecs follows the commands whose process has died; see commands.Service.
+// TakeOverExecs follows the commands whose reconciler has died; see commands.Service.
 func (e *Engine) TakeOverExecs(ctx context.Context) (time.Time, error) {
 	return e.commands.TakeOver(ctx)
 }
@@ -142,7 +142,7 @@ func (e *Engine) EndOverdue(ctx context.Context) error {
 // endedByCleanup is why the cleanup ttl ends a post-mortem.
 const endedByCleanup = "cleanup_ttl"
 
-// endOldRetentions ends the post-mortems of what failed before a moment, however long they were to last.
+// endOldRetentions ends the post-mortems of sandboxes that failed before a time, however long they were to last.
 func endOldRetentions(tx *ledger.Tx, before micro.Time) (done retention.Purged, more bool, err error) {
 	rows, err := tx.KeptSandboxes(before, retention.Batch)
 	if err == nil {

@@ -14,7 +14,7 @@ const (
 	maxBatch = 256
 	// maxGather bounds how long a batch waits for deliveries that are expected.
 	maxGather = 5 * time.Millisecond
-	// maxRaces bounds how often a batch is tried again because another process stored one of it.
+	// maxRaces bounds how often a batch is tried again because another process stored one of its deliveries.
 	maxRaces = 5
 	// batchTimeout bounds how long a batch waits for its turn to be written.
 	batchTimeout = 10 * time.Second
@@ -24,7 +24,7 @@ const (
 var errRaced = errors.New("a delivery of the batch was stored meanwhile")
 
 // Deliver implements service.Conditions: one transaction stores the delivery, the events, and
-// what is wanted from now on; the loop does the rest.
+// which leases end; the loop removes their sandboxes.
 func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err := d.Condition.Validate(); err != nil {
 		return sandbox.Receipt{}, err

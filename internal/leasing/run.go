@@ -21,7 +21,7 @@ import (
 // endRunLimit is how long a run waits until its sandbox is gone. After that the loop goes on with it.
 const endRunLimit = time.Minute
 
-// Run implements service.Runs. The run's own owner tells its lease from one that the agent had.
+// Run implements service.Runs. The run's own owner distinguishes its lease from one that the agent had.
 func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	unset := r.Timeout == 0
 	r, err = r.Normalize()
@@ -29,7 +29,7 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 		return res, err
 	}
 	if unset {
-		r.Timeout = 0 // the environment has one
+		r.Timeout = 0 // use the environment's
 	}
 	if err := e.admitRun(ctx, &r); err != nil {
 		return res, err

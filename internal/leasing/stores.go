@@ -5,8 +5,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 )
 
-// StateStore keeps archives of /data, and what commands have written; see snapshotstore.Store, whose contract
-// it is.
+// StateStore stores archives of /data, and output of commands. snapshotstore.Store has its contract.
 type StateStore interface {
 	snapshots.Store
 	output.Store
