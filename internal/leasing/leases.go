@@ -94,7 +94,7 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 					return err
 				}
 			}
-			owed = e.OweRenewal(tx, s)
+			owed = e.MarkRenewalPending(tx, s)
 			if err := e.Touch(tx, s); err != nil {
 				return err
 			}

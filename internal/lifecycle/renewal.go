@@ -23,9 +23,9 @@ func (c *Core) keepsTime(s *ledger.Sandbox) bool {
 	return x == nil || x.Capabilities().KeepsTime
 }
 
-// OweRenewal notes that a sandbox's backend has not seen a use of it, or its limits, and reports whether it has to be
+// MarkRenewalPending notes that a sandbox's backend has not seen a use of it, or its limits, and reports whether it has to be
 // told.
-func (c *Core) OweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
+func (c *Core) MarkRenewalPending(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	if !c.keepsTime(s) {
 		return false
 	}

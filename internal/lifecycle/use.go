@@ -102,7 +102,7 @@ func (u *Use) enter(tx *ledger.Tx, r sandbox.LeaseRef, begin Note) (bool, error)
 	}
 	if u.core.mayRest(s, held, tx.Now) {
 		return false, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-			u.core.OweRenewal(tx, s)
+			u.core.MarkRenewalPending(tx, s)
 			return nil
 		})
 	}
@@ -169,7 +169,7 @@ func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end Note) (o
 		s.Snapshot.Change(tx.Now, s.Claim.Holds(tx.Now))
 	}
 	if succeeded && s.Desired == ledger.Present {
-		owed = u.Unseen && u.core.OweRenewal(tx, s)
+		owed = u.Unseen && u.core.MarkRenewalPending(tx, s)
 		return owed, u.core.Touch(tx, s)
 	}
 	return false, u.core.reschedule(tx, s)
