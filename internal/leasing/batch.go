@@ -51,12 +51,12 @@ func (e *Engine) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sa
 		return nil, r.ItemError(i, b.failed[i])
 	}
 	if r.NoWait {
-		return e.bringBatchLater(ctx, b)
+		return e.driveBatchInBackground(ctx, b)
 	}
 	if !r.AllOrNone {
-		return e.bringBatch(ctx, b), nil
+		return e.driveBatch(ctx, b), nil
 	}
-	results, err := e.bringWhole(ctx, b)
+	results, err := e.driveAllOrNone(ctx, b)
 	i := firstCause(results)
 	switch {
 	case err != nil:
@@ -189,8 +189,8 @@ func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
 	}
 }
 
-// bringBatch waits until the sandboxes of all accepted items can be used. It works on them concurrently.
-func (e *Engine) bringBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
+// driveBatch waits until the sandboxes of all accepted items can be used. It works on them concurrently.
+func (e *Engine) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
 	results := make([]sandbox.AcquireResult, len(b.asked))
 	var working sync.WaitGroup
 	for i, a := range b.asked {
@@ -233,12 +233,12 @@ func (e *Engine) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning
 	return e.awaitReadyOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
 }
 
-// bringWhole finishes a batch of all or none, also when its caller leaves.
-func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+// driveAllOrNone finishes a batch of all or none, also when its caller leaves.
+func (e *Engine) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	done := make(chan []sandbox.AcquireResult, 1)
 	detached := context.WithoutCancel(ctx)
 	began := e.Background(func() {
-		results := e.bringBatch(detached, b)
+		results := e.driveBatch(detached, b)
 		if firstCause(results) >= 0 {
 			e.awaitReleased(detached, b)
 		}
@@ -256,11 +256,11 @@ func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.Acqui
 	}
 }
 
-// bringBatchLater finishes a batch without a waiting caller, and returns the leases as they were accepted. If this
+// driveBatchInBackground finishes a batch without a waiting caller, and returns the leases as they were accepted. If this
 // process dies, the loop continues.
-func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+func (e *Engine) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	began := e.Background(func() {
-		results := e.bringBatch(e.Life(), b)
+		results := e.driveBatch(e.Life(), b)
 		for i := range results {
 			if err := results[i].Err; err != nil && b.failed[i] == nil {
 				e.log.Warn("leasing: a lease of a batch that is not waited for is not ready",
