@@ -122,7 +122,7 @@ func lease(s *ledger.Sandbox, held, now micro.Time) sandbox.Lease {
 		ExpiresAt: s.ExpiresAt(held, now).Time(), ObservedAt: s.ObservedAt.Time(),
 		EndedAt: s.Ending.At.Time(), EndedBy: s.Ending.By, EndReason: s.Ending.Reason, KeptUntil: s.Ending.KeptUntil.Time(),
 		DestroyedAt: s.Ending.DestroyedAt.Time(),
-		Snapshot:    snapshots.LeaseState(s), Attempts: s.Schedule.Attempts, LastError: s.Schedule.LastError,
+		Snapshot:    snapshots.LeaseSnapshot(s), Attempts: s.Schedule.Attempts, LastError: s.Schedule.LastError,
 		LastSequence: s.LastSequence, Companions: s.CompanionStatuses(),
 	}
 	if s.Desired == ledger.Present {
