@@ -64,7 +64,7 @@ func (v *Service) runPostStart(ctx context.Context, t *lifecycle.Step) error {
 			return err
 		}
 		if c.row.State == sandbox.ExecRunning {
-			c.use.Keep()
+			c.use.StartHeartbeat()
 			wanted, stop := v.Core.WhileWanted(v.Core.Life(), t.Row.ID, nil)
 			c.run(wanted, true)
 			stop()
