@@ -170,7 +170,7 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 			return nil, closers, err
 		}
 		closers = append(closers, states)
-		config.State = states
+		config.Objects = states
 	}
 	engine, err := leasing.New(config)
 	if err != nil {

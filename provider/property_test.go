@@ -81,7 +81,7 @@ func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProv
 	must(err)
 	engine, err := leasing.New(leasing.Config{
 		Mirrors: mirrors,
-		Store:   store, Executors: []driver.Executor{fake.New("engine", nil)}, State: states, Host: machine,
+		Store:   store, Executors: []driver.Executor{fake.New("engine", nil)}, Objects: states, Host: machine,
 		Keys: seal.InFile(filepath.Join(dir, "key"), true), Version: "test",
 	})
 	must(err)

@@ -192,7 +192,7 @@ func (c Config) openEngine(ctx context.Context, settings leasing.Config) (engine
 		if err != nil {
 			return nil, nil, err
 		}
-		settings.State, closeSnapshots = snapshots, snapshots.Close
+		settings.Objects, closeSnapshots = snapshots, snapshots.Close
 	}
 	engine, err = leasing.New(settings)
 	if err != nil {

@@ -44,8 +44,8 @@ type Config struct {
 	Executors []driver.Executor
 	// PriceBooks are in force for usage that begins from now on. A backend without one is free.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
-	// State stores snapshots of /data, and output. Without it an environment cannot keep snapshots.
-	State StateStore
+	// Objects stores snapshots of /data, and output. Without it an environment cannot keep snapshots.
+	Objects ObjectStore
 	// KeptOutput bounds the output that is kept.
 	KeptOutput output.Bounds
 	// Host says which variables and paths of this machine sandboxes may have; nil allows none.
@@ -155,10 +155,10 @@ func (e *Engine) addParts(c Config) {
 		Store: c.Store, NewSandbox: e.newSandbox, End: e.End, Spent: billing.IsSpent,
 	})
 	e.snapshots = snapshots.New(
-		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
+		snapshots.Config{Ledger: c.Store, Objects: c.Objects, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
 	e.archives = archives.New(archives.Config{Core: e.Core, Secrets: e.secrets, Store: c.Mirrors, Life: e.Life(),
 		Log: c.Logger})
-	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
+	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.Objects, Bounds: c.KeptOutput})
 	e.workspace = workspace.New(workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors,
 		Outputs: e.outputs, Life: e.Life(), Log: c.Logger})
 	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,

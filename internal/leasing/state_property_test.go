@@ -84,7 +84,7 @@ func newChronicle(t *testing.T, r *rapid.T, url string) *chronicle {
 	if h.engine, err = leasing.New(leasing.Config{
 		Store:     h.store,
 		Executors: []driver.Executor{h.backend},
-		State:     h.bucket,
+		Objects:   h.bucket,
 	}); err != nil {
 		r.Fatal(err)
 	}

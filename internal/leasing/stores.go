@@ -5,8 +5,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 )
 
-// StateStore stores archives of /data, and output of commands. snapshotstore.Store has its contract.
-type StateStore interface {
+// ObjectStore stores archives of /data, and output of commands. snapshotstore.Store has its contract.
+type ObjectStore interface {
 	snapshots.Store
 	output.Store
 }

@@ -87,7 +87,7 @@ func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
 	e, err := leasing.New(leasing.Config{
 		Store:      store,
 		Executors:  append([]driver.Executor{w.backend}, w.beside...),
-		State:      w.bucket,
+		Objects:    w.bucket,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
 		Version:    "test",
 		Keys:       seal.InFile(w.path+".key", true),

@@ -64,7 +64,7 @@ func NewStoredOn(t testing.TB, url string, change ...func(*leasing.Config)) (ser
 		t.Fatal(err)
 	}
 	config := leasing.Config{
-		Store: store, State: states, Executors: []driver.Executor{backend}, Version: "test",
+		Store: store, Objects: states, Executors: []driver.Executor{backend}, Version: "test",
 		Keys:       seal.InFile(filepath.Join(t.TempDir(), "secrets.key"), true),
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
 	}
