@@ -57,7 +57,7 @@ func (p *inMemory) Configure(_ context.Context, _ frameworkprovider.ConfigureReq
 
 // newInMemory returns the server, its schemas, its service, and a directory that sandboxes may have.
 func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProviderSchemaResponse,
-	_ *leasing.Engine, directory string) {
+	_ *leasing.Service, directory string) {
 	t.Helper()
 	dir := t.TempDir()
 	must := func(err error) {

@@ -36,7 +36,7 @@ type leaseBatch struct {
 }
 
 // AcquireBatch implements service.Leases.
-func (e *Engine) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
+func (e *Service) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
@@ -89,7 +89,7 @@ func firstCause(results []sandbox.AcquireResult) int {
 // acceptBatch accepts the items in one commit, and notes those that it refuses as failed. In a batch of all or none the
 // first refusal rolls the commit back. It waits for an environment that is being created, or whose instance was not
 // reached yet.
-func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
+func (e *Service) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
 	barred := make(map[string]error) // environments that give out no lease now, and why
 	asked := make(map[string]bool)   // environments that were waited for
 	for {
@@ -124,7 +124,7 @@ func isMomentary(err error) bool {
 
 // findOrBeginEach calls findOrBegin for each item. stopped is the environment to wait for, with an error that rolls the
 // transaction back.
-func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
+func (e *Service) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
 	b.begun, b.failed = make([]beginning, len(b.asked)), make([]error, len(b.asked))
 	for i, a := range b.asked {
 		refused := barred[a.EnvironmentID]
@@ -157,7 +157,7 @@ func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string
 
 // awaitLeasable waits for an environment that gives out no leases now, as Acquire does. It returns why the environment
 // still gives out none, nil if another try may succeed.
-func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
+func (e *Service) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
 	var away *lifecycle.AwayError
 	if errors.As(cause, &away) {
 		if again {
@@ -176,7 +176,7 @@ func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause 
 }
 
 // noteBudgets records the budget events that refusals rolled back with their part of the transaction.
-func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
+func (e *Service) noteBudgets(ctx context.Context, b *leaseBatch) {
 	noted := make(map[string]bool)
 	for i, a := range b.asked {
 		if sandbox.CodeOf(b.failed[i]) != sandbox.BudgetExceeded || noted[a.EnvironmentID] {
@@ -190,7 +190,7 @@ func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
 }
 
 // driveBatch waits until the sandboxes of all accepted items can be used. It works on them concurrently.
-func (e *Engine) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
+func (e *Service) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
 	results := make([]sandbox.AcquireResult, len(b.asked))
 	var working sync.WaitGroup
 	for i, a := range b.asked {
@@ -214,7 +214,7 @@ func (e *Engine) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.Acquir
 
 // awaitMember is awaitReady for a lease of an all-or-none batch. A sandbox that the pool lost was replaced when the
 // loss was recorded. A lease that another batch rolled back is not acquired again, because this batch may have ended.
-func (e *Engine) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+func (e *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	got, err := e.awaitReadyOnce(ctx, b)
 	if !errors.Is(err, errLostFromPool) {
 		return got, err
@@ -234,7 +234,7 @@ func (e *Engine) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning
 }
 
 // driveAllOrNone finishes a batch of all or none, also when its caller leaves.
-func (e *Engine) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+func (e *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	done := make(chan []sandbox.AcquireResult, 1)
 	detached := context.WithoutCancel(ctx)
 	began := e.Background(func() {
@@ -258,7 +258,7 @@ func (e *Engine) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.A
 
 // driveBatchInBackground finishes a batch without a waiting caller, and returns the leases as they were accepted. If this
 // process dies, the loop continues.
-func (e *Engine) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+func (e *Service) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	began := e.Background(func() {
 		results := e.driveBatch(e.Life(), b)
 		for i := range results {
@@ -294,7 +294,7 @@ func (e *Engine) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]s
 }
 
 // releaseClaims releases the claims of a batch that this process does not work on.
-func (b *leaseBatch) releaseClaims(e *Engine) {
+func (b *leaseBatch) releaseClaims(e *Service) {
 	for i := range b.begun {
 		if t := b.begun[i].first; t != nil {
 			e.ReleaseClaim(t)
@@ -304,7 +304,7 @@ func (b *leaseBatch) releaseClaims(e *Engine) {
 
 // releaseBatch ends the leases that a batch of all or none has begun. Usually the step that failed has ended them. A
 // service that closes leaves the batch to others.
-func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
+func (e *Service) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
 	if e.Life().Err() != nil {
 		return nil //nolint:nilerr // see above
 	}
@@ -313,7 +313,7 @@ func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) e
 }
 
 // awaitReleased waits until the sandboxes of a batch are gone.
-func (e *Engine) awaitReleased(ctx context.Context, b *leaseBatch) {
+func (e *Service) awaitReleased(ctx context.Context, b *leaseBatch) {
 	ctx, cancel := context.WithTimeout(ctx, endBatchLimit)
 	defer cancel()
 	var waiting sync.WaitGroup

@@ -104,7 +104,7 @@ func TestLongConnectionsThatCarryNothingAreGivenUp(t *testing.T) {
 type brawl struct {
 	*testing.T
 	store  *ledger.Store
-	engine *leasing.Engine
+	engine *leasing.Service
 	ctx    context.Context
 	end    func()
 	wg     sync.WaitGroup

@@ -3,7 +3,7 @@
 //
 // Package lifecycle decides and takes the steps of sandboxes; its documentation describes the protocol. Packages that
 // hook into it work inside of sandboxes, and around them: commands, sessions, processes, files, snapshots, secrets,
-// warmpool and others. Package environments creates what sandboxes share. Engine embeds the core, and those services of
+// warmpool and others. Package environments creates what sandboxes share. Service embeds the core, and those services of
 // the packages that callers use.
 //
 // # Batches

@@ -64,9 +64,9 @@ type Config struct {
 	LLMObserver llm.Observer
 }
 
-// Engine is the lease service in process. It is safe for concurrent use, by any number of
-// engines on one ledger.
-type Engine struct {
+// Service is the lease service in process. It is safe for concurrent use, by any number of
+// services on one ledger.
+type Service struct {
 	*lifecycle.Core
 	// The parts implement requests about environments, and about the inside of sandboxes.
 	service.Environments
@@ -106,10 +106,10 @@ type Engine struct {
 	unmetered map[sandbox.Backend]*sync.Once
 }
 
-var _ service.Service = (*Engine)(nil)
+var _ service.Service = (*Service)(nil)
 
-// New makes an engine. It owns neither the store nor the executors.
-func New(c Config) (*Engine, error) {
+// New makes a service. It owns neither the store nor the executors.
+func New(c Config) (*Service, error) {
 	if c.Store == nil || len(c.Executors) == 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "leasing: a store and at least one executor are required")
 	}
@@ -130,17 +130,17 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Core: own, store: c.Store, books: books, now: c.Store.Now, ids: c.IDs, log: c.Logger,
+	e := &Service{Core: own, store: c.Store, books: books, now: c.Store.Now, ids: c.IDs, log: c.Logger,
 		version: c.Version, unmetered: unmetered}
 	e.addParts(c)
-	e.receipts = &receipts{engine: e, arrivals: make(chan *arrival)}
+	e.receipts = &receipts{service: e, arrivals: make(chan *arrival)}
 	e.Start(e.hooksOfParts())
 	e.Background(e.receipts.run)
 	return e, nil
 }
 
 // addParts makes the parts of the service.
-func (e *Engine) addParts(c Config) {
+func (e *Service) addParts(c Config) {
 	e.egress = egresslog.New(c.Store)
 	e.orphans = orphans.New(c.Store, c.Logger)
 	e.retention = retention.New(c.Store, endOldRetentions, output.Objects)
@@ -181,7 +181,7 @@ func (e *Engine) addParts(c Config) {
 
 // hooksOfParts returns the hooks of the parts, in the order of their calls: /data is restored and the
 // workspace written before secrets arrive, and commands run once all are there.
-func (e *Engine) hooksOfParts() lifecycle.Hooks {
+func (e *Service) hooksOfParts() lifecycle.Hooks {
 	return lifecycle.Hooks{
 		Planners:     []lifecycle.Planner{e.snapshots, e.secrets, e.companions},
 		Admitters:    []lifecycle.Admitter{e.snapshots},
@@ -206,7 +206,7 @@ func (e *Engine) hooksOfParts() lifecycle.Hooks {
 }
 
 // Ledger implements service.Reports.
-func (e *Engine) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
+func (e *Service) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
 	info := sandbox.LedgerInfo{ID: e.store.ID(), Version: e.version, PriceBooks: e.books}
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		feed, err := tx.Feed()

@@ -21,7 +21,7 @@ import (
 // begun arrives late.
 type process struct {
 	store  *ledger.Store
-	engine *leasing.Engine
+	engine *leasing.Service
 	// life ends when it dies or freezes; requests to it end with it.
 	life context.Context
 	end  context.CancelFunc

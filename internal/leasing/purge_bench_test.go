@@ -77,7 +77,7 @@ func receiptsWhileRetiring(b *testing.B, url, dialect, dsn string) {
 // senders deliver conditions while something else happens.
 type senders struct {
 	*testing.B
-	engine *leasing.Engine
+	engine *leasing.Service
 	n      atomic.Int64
 }
 

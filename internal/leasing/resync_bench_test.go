@@ -70,7 +70,7 @@ const minutesKept = int(sandbox.UsageKept / time.Minute)
 type resyncBench struct {
 	*testing.B
 	backend *fake.Executor
-	engine  *leasing.Engine
+	engine  *leasing.Service
 	db      *sql.DB
 	ids     []string
 }

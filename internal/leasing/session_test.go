@@ -40,7 +40,7 @@ func (w *world) line(line string) string {
 }
 
 // recording returns the data of the events of session s of one type, and fails for a gap in the sequence.
-func recording(t *testing.T, e *leasing.Engine, kind sandbox.SessionEventType) string {
+func recording(t *testing.T, e *leasing.Service, kind sandbox.SessionEventType) string {
 	t.Helper()
 	var data strings.Builder
 	f := sandbox.SessionEventFilter{SessionRef: sandbox.SessionRef{LeaseID: annLease, ID: "s"}}

@@ -57,7 +57,7 @@ type chronicle struct {
 	store   *ledger.Store
 	backend *fake.Executor
 	bucket  *bucket
-	engine  *leasing.Engine
+	engine  *leasing.Service
 
 	mu  sync.Mutex // guards now
 	now time.Time

@@ -489,7 +489,7 @@ func TestTwoExecutorsOfOneKindAreRefused(t *testing.T) {
 }
 
 // replica returns a service on the world's ledger with an engine of its own.
-func (w *world) replica(instance string) (e *leasing.Engine, end func()) {
+func (w *world) replica(instance string) (e *leasing.Service, end func()) {
 	w.Helper()
 	e, err := leasing.New(leasing.Config{
 		Store:     w.store,

@@ -32,7 +32,7 @@ type world struct {
 	beside  []driver.Executor // other backends, of engines that are opened from now on
 	bucket  *bucket
 	observe lifecycle.Observer // of engines that are opened from now on
-	engine  *leasing.Engine
+	engine  *leasing.Service
 	stop    func()
 	now     func() time.Time // the ledger's clock
 	poll    time.Duration    // the loop's backstop
@@ -82,7 +82,7 @@ func (w *world) open() {
 	w.engine = w.newEngine(store)
 }
 
-func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
+func (w *world) newEngine(store *ledger.Store) *leasing.Service {
 	w.Helper()
 	e, err := leasing.New(leasing.Config{
 		Store:      store,

@@ -187,7 +187,7 @@ func (c *Core) ReleaseClaim(t *Task) {
 	delete(c.claims, t.Claim)
 }
 
-var ErrClosing = sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+var ErrClosing = sandbox.Errorf(sandbox.Unavailable, "the lease service is closing")
 
 // TakeStep takes a claimed step and settles it, past the end of ctx: a step that was begun is finished
 // and recorded. It returns early, with ctx's error, when ctx ends.

@@ -12,7 +12,7 @@ import (
 )
 
 // reached lists the events of attempts as "type host reason", and the bytes that came back, by host.
-func reached(t *testing.T, e *leasing.Engine) (list []string, received map[string]int64) {
+func reached(t *testing.T, e *leasing.Service) (list []string, received map[string]int64) {
 	t.Helper()
 	events, err := e.ListEvents(t.Context(), sandbox.EventFilter{Type: "egress.*"})
 	must(t, err)

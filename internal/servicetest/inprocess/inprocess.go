@@ -151,7 +151,7 @@ func holdSpawns(backend *fake.Executor) func(hold bool) {
 	}
 }
 
-func purge(t testing.TB, engine *leasing.Engine, ttl time.Duration) {
+func purge(t testing.TB, engine *leasing.Service, ttl time.Duration) {
 	t.Helper()
 	if err := engine.RollUp(t.Context()); err != nil {
 		t.Fatal(err)
@@ -190,7 +190,7 @@ func (c *clock) set(t time.Time) {
 }
 
 // advance moves the clock from one due time to the next, and does the due work.
-func advance(t testing.TB, c *clock, engine *leasing.Engine, d time.Duration) {
+func advance(t testing.TB, c *clock, engine *leasing.Service, d time.Duration) {
 	t.Helper()
 	end := c.Now().Add(d)
 	if err := engine.Resync(t.Context(), sandbox.Docker); err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
