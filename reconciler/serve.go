@@ -1,5 +1,5 @@
-// Package reconciler is the daemon. It connects the ledger, the lease service, its loop and the HTTP API, and shuts them
-// down in order.
+// Package reconciler is the daemon. It connects the ledger, the lease service, its loop and the HTTP API, and shuts
+// them down in order.
 package reconciler
 
 import (
@@ -184,8 +184,8 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 
 // openLeases opens the lease service, with the bucket for snapshots if there is one, and encrypts secrets with the
 // first key. The caller must call closeAll.
-func (c Config) openLeases(ctx context.Context, settings leasing.Config) (leases *leasing.Service, closeAll func() error,
-	err error) {
+func (c Config) openLeases(ctx context.Context,
+	settings leasing.Config) (leases *leasing.Service, closeAll func() error, err error) {
 	closeSnapshots := func() error { return nil }
 	if url := cmp.Or(c.SnapshotURL, location.SnapshotURL(c.LedgerURL)); url != "" {
 		snapshots, err := snapshotstore.Open(ctx, url)

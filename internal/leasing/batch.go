@@ -256,8 +256,8 @@ func (e *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.
 	}
 }
 
-// driveBatchInBackground finishes a batch without a waiting caller, and returns the leases as they were accepted. If this
-// process dies, the loop continues.
+// driveBatchInBackground finishes a batch without a waiting caller, and returns the leases as they were accepted. If
+// this process dies, the loop continues.
 func (e *Service) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	began := e.Background(func() {
 		results := e.driveBatch(e.Life(), b)
