@@ -39,8 +39,8 @@ func (c *Core) MarkRenewalPending(tx *ledger.Tx, s *ledger.Sandbox) bool {
 // renewWait is how long a caller waits until a backend has a renewal, which is valid once the ledger has it.
 const renewWait = time.Second
 
-// RenewNow sends a pending renewal to a backend, also where no loop runs. It waits for renewWait at most; a renewal that
-// takes longer continues, and one that fails is recorded and retried.
+// RenewNow sends a pending renewal to a backend, also where no loop runs. It waits for renewWait at most; a renewal
+// that takes longer continues, and one that fails is recorded and retried.
 func (c *Core) RenewNow(ctx context.Context, leaseID, sandboxID string) {
 	ctx, cancel := context.WithTimeout(ctx, renewWait)
 	defer cancel()

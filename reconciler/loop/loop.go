@@ -335,9 +335,9 @@ func (l *Loop) purge(ctx context.Context) {
 	}
 }
 
-// tendAfter is the delay between a commit and filling warm pools. It leaves the engine to the acquire that has just
+// fillAfter is the delay between a commit and filling warm pools. It leaves the engine to the acquire that has just
 // taken a sandbox from a pool, and limits how often pools are checked.
-const tendAfter = 200 * time.Millisecond
+const fillAfter = 200 * time.Millisecond
 
 // tend keeps the warm pools filled, after commits and at the interval of the poll.
 func (l *Loop) tend(ctx context.Context) {
@@ -347,7 +347,7 @@ func (l *Loop) tend(ctx context.Context) {
 			l.c.Logger.Error("loop: filling warm pools", "error", err)
 		}
 		sleep(ctx, l.c.Poll, changed)
-		sleep(ctx, tendAfter, nil)
+		sleep(ctx, fillAfter, nil)
 	}
 }
 
