@@ -66,7 +66,7 @@ func TestAnEndedLeaseIsLeasedAgainInPlace(t *testing.T) {
 }
 
 // inGame delivers a condition of the game.
-func inGame(t *testing.T, engine *leasing.Engine, condition, agent string) {
+func inGame(t *testing.T, engine *leasing.Service, condition, agent string) {
 	t.Helper()
 	c := sandbox.Condition{
 		Type: condition, Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "game", AgentDID: agent},

@@ -170,14 +170,14 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 			return nil, closers, err
 		}
 		closers = append(closers, states)
-		config.State = states
+		config.Objects = states
 	}
-	engine, err := leasing.New(config)
+	leases, err := leasing.New(config)
 	if err != nil {
 		return nil, closers, err
 	}
-	c.endOverdue(ctx, engine)
-	return engine, append(closers, engine), nil
+	c.endOverdue(ctx, leases)
+	return leases, append(closers, leases), nil
 }
 
 // endTimeout bounds the removal of what should be gone already. What takes longer goes on, or is tried again by the
@@ -185,10 +185,10 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 const endTimeout = 30 * time.Second
 
 // endOverdue does what a reconciler does on time: no sandbox outlives its lease by more than the next run of Terraform.
-func (c *connection) endOverdue(ctx context.Context, engine *leasing.Engine) {
+func (c *connection) endOverdue(ctx context.Context, leases *leasing.Service) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	if err := engine.EndOverdue(ctx); err != nil {
+	if err := leases.EndOverdue(ctx); err != nil {
 		c.log.WarnContext(ctx, "sandboxes of ended leases could not be removed; the next run tries it again", "error", err)
 	}
 }

@@ -57,7 +57,7 @@ func (p *inMemory) Configure(_ context.Context, _ frameworkprovider.ConfigureReq
 
 // newInMemory returns the server, its schemas, its service, and a directory that sandboxes may have.
 func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProviderSchemaResponse,
-	_ *leasing.Engine, directory string) {
+	_ *leasing.Service, directory string) {
 	t.Helper()
 	dir := t.TempDir()
 	must := func(err error) {
@@ -81,7 +81,7 @@ func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProv
 	must(err)
 	engine, err := leasing.New(leasing.Config{
 		Mirrors: mirrors,
-		Store:   store, Executors: []driver.Executor{fake.New("engine", nil)}, State: states, Host: machine,
+		Store:   store, Executors: []driver.Executor{fake.New("engine", nil)}, Objects: states, Host: machine,
 		Keys: seal.InFile(filepath.Join(dir, "key"), true), Version: "test",
 	})
 	must(err)

@@ -138,9 +138,9 @@ func (w *world) killedAt(proxy faults, s step, after bool, ask func(context.Cont
 	w.start()
 }
 
-// TestCloudflareRestsAndEndsWhatNobodyUsesWhileTheReconcilerIsDead kills the reconciler while three agents have a
+// TestCloudflareEndsUnusedSandboxesWithoutAReconciler kills the reconciler while three agents have a
 // sandbox each. Two of them fall asleep meanwhile; the third never sleeps, and ends by its ttl.
-func TestCloudflareRestsAndEndsWhatNobodyUsesWhileTheReconcilerIsDead(t *testing.T) {
+func TestCloudflareEndsUnusedSandboxesWithoutAReconciler(t *testing.T) {
 	t.Parallel()
 	const unused = 15 * time.Second
 	a := cloudflaretest.StartAccount(t)

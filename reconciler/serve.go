@@ -1,5 +1,5 @@
-// Package reconciler is the daemon. It connects the ledger, the lease engine, its loop and the HTTP API, and shuts them
-// down in order.
+// Package reconciler is the daemon. It connects the ledger, the lease service, its loop and the HTTP API, and shuts
+// them down in order.
 package reconciler
 
 import (
@@ -157,15 +157,15 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 	defer stopVerifying()
 	counts := metrics.New(c.Version)
 	counts.WatchLedger(store.Fault)
-	settings := c.engine(files)
+	settings := c.leaseSettings(files)
 	settings.Store, settings.Executors, settings.Keys = store, executors, keys
 	settings.Observer, settings.LLMObserver = counts, counts
-	engine, closeEngine, err := c.openEngine(ctx, settings)
+	leases, closeLeases, err := c.openLeases(ctx, settings)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeEngine()) }()
-	handler, stopAPI, err := c.openAPI(ctx, files, store, engine, counts)
+	defer func() { err = errors.Join(err, closeLeases()) }()
+	handler, stopAPI, err := c.openAPI(ctx, files, store, leases, counts)
 	if err != nil {
 		return err
 	}
@@ -174,7 +174,7 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 	if err != nil {
 		return err
 	}
-	return run(ctx, c, engine, counts, handler, listener, files.certificate, func() {
+	return run(ctx, c, leases, counts, handler, listener, files.certificate, func() {
 		introduction.log(c.Logger)
 		if ready != nil {
 			ready(introduction)
@@ -182,29 +182,29 @@ func Serve(ctx context.Context, c Config, ready func(Started)) (err error) {
 	})
 }
 
-// openEngine opens the lease engine, with the bucket for snapshots if there is one, and encrypts secrets with the
+// openLeases opens the lease service, with the bucket for snapshots if there is one, and encrypts secrets with the
 // first key. The caller must call closeAll.
-func (c Config) openEngine(ctx context.Context, settings leasing.Config) (engine *leasing.Engine, closeAll func() error,
-	err error) {
+func (c Config) openLeases(ctx context.Context,
+	settings leasing.Config) (leases *leasing.Service, closeAll func() error, err error) {
 	closeSnapshots := func() error { return nil }
 	if url := cmp.Or(c.SnapshotURL, location.SnapshotURL(c.LedgerURL)); url != "" {
 		snapshots, err := snapshotstore.Open(ctx, url)
 		if err != nil {
 			return nil, nil, err
 		}
-		settings.State, closeSnapshots = snapshots, snapshots.Close
+		settings.Objects, closeSnapshots = snapshots, snapshots.Close
 	}
-	engine, err = leasing.New(settings)
+	leases, err = leasing.New(settings)
 	if err != nil {
 		return nil, nil, errors.Join(err, closeSnapshots())
 	}
-	c.reseal(ctx, engine)
-	return engine, func() error { return errors.Join(engine.Close(), closeSnapshots()) }, nil
+	c.reseal(ctx, leases)
+	return leases, func() error { return errors.Join(leases.Close(), closeSnapshots()) }, nil
 }
 
 // openAPI makes the HTTP API, with the dashboard if it is wanted, and starts what both do beside requests. The caller
 // must call stop.
-func (c Config) openAPI(ctx context.Context, files loadedConfig, store *ledger.Store, engine *leasing.Engine,
+func (c Config) openAPI(ctx context.Context, files loadedConfig, store *ledger.Store, leases *leasing.Service,
 	counts *metrics.Metrics) (handler api.Handler, stop func(), err error) {
 	var stops []func()
 	stopAll := func() {
@@ -220,8 +220,8 @@ func (c Config) openAPI(ctx context.Context, files loadedConfig, store *ledger.S
 	registry := access.New(access.Config{Store: store, Logger: c.Logger})
 	stops = append(stops, running(ctx, registry.Run))
 	settings := c.api(files)
-	settings.Service, settings.Connector, settings.Ready = engine, engine, engine.Ready
-	settings.Access, settings.Observer, settings.Metrics = registry, counts, counts.Handler(engine, c.Logger)
+	settings.Service, settings.Connector, settings.Ready = leases, leases, leases.Ready
+	settings.Access, settings.Observer, settings.Metrics = registry, counts, counts.Handler(leases, c.Logger)
 	if files.provider != nil {
 		settings.Users = files.provider
 		stops = append(stops, running(ctx, files.provider.Run))
@@ -230,7 +230,7 @@ func (c Config) openAPI(ctx context.Context, files loadedConfig, store *ledger.S
 		return handler, nil, err
 	}
 	if c.Dashboard {
-		stopPages, err := c.servePages(ctx, handler, engine, files.provider)
+		stopPages, err := c.servePages(ctx, handler, leases, files.provider)
 		if err != nil {
 			return handler, nil, err
 		}
@@ -240,8 +240,8 @@ func (c Config) openAPI(ctx context.Context, files loadedConfig, store *ledger.S
 	return handler, stopAll, nil
 }
 
-// engine returns the settings of the lease engine, without what Serve opens for it.
-func (c Config) engine(files loadedConfig) leasing.Config {
+// leaseSettings returns the settings of the lease service, without what Serve opens for it.
+func (c Config) leaseSettings(files loadedConfig) leasing.Config {
 	return leasing.Config{
 		Host:       files.machine,
 		Mirrors:    files.mirrors,
@@ -268,8 +268,8 @@ func (c Config) api(files loadedConfig) api.Config {
 }
 
 // reseal encrypts secrets with the first key that other keys have encrypted.
-func (c Config) reseal(ctx context.Context, engine *leasing.Engine) {
-	switch n, err := engine.ResealSecrets(ctx); {
+func (c Config) reseal(ctx context.Context, leases *leasing.Service) {
+	switch n, err := leases.ResealSecrets(ctx); {
 	case err != nil:
 		c.Logger.Error("reconciler: encrypting secrets with the first key; sandboxes wait for the secrets that "+
 			"cannot be decrypted", "error", err)
@@ -291,10 +291,10 @@ func (c Config) verify(ctx context.Context, store *ledger.Store) {
 }
 
 // servePages mounts the dashboard. The caller must call stop.
-func (c Config) servePages(ctx context.Context, handler api.Handler, engine *leasing.Engine,
+func (c Config) servePages(ctx context.Context, handler api.Handler, leases *leasing.Service,
 	provider *oidc.Provider) (stop func(), err error) {
 	pages, err := dashboard.New(dashboard.Config{
-		Gate: handler.Gate(), Provider: provider, Events: engine, Logger: c.Logger,
+		Gate: handler.Gate(), Provider: provider, Events: leases, Logger: c.Logger,
 	})
 	if err != nil {
 		return nil, err
@@ -473,7 +473,7 @@ func (c Config) Keys() *seal.Keys {
 }
 
 // run serves requests and runs the loop until ctx ends or serving fails.
-func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.Metrics, handler http.Handler,
+func run(ctx context.Context, c Config, leases *leasing.Service, counts *metrics.Metrics, handler http.Handler,
 	listener net.Listener, cert *certificate, ready func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -490,7 +490,7 @@ func run(ctx context.Context, c Config, engine *leasing.Engine, counts *metrics.
 	go func() {
 		defer close(looped)
 		// The loop ends only with ctx.
-		_ = loop.New(engine, loop.Config{CleanupTTL: c.CleanupTTL, Observer: counts, Logger: c.Logger}).Run(ctx)
+		_ = loop.New(leases, loop.Config{CleanupTTL: c.CleanupTTL, Observer: counts, Logger: c.Logger}).Run(ctx)
 	}()
 	served := make(chan error, 1)
 	go func() {

@@ -61,6 +61,9 @@ func (s LeaseSettings) with(o LeaseSettings) LeaseSettings {
 	if len(o.ExpiryConditions) > 0 {
 		s.ExpiryConditions = o.ExpiryConditions
 	}
+	if len(o.Labels) > 0 {
+		s.Labels = o.Labels
+	}
 	return s
 }
 

@@ -127,7 +127,7 @@ func (v *Service) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox
 		id = c.row.ID
 		if !c.goOn(true) {
 			return sandbox.Exec{}, sandbox.Errorf(sandbox.Unavailable,
-				"lease %s: the lease engine is closing: command %s was not started", r.ID, id)
+				"lease %s: the lease service is closing: command %s was not started", r.ID, id)
 		}
 	}
 	ref := sandbox.ExecRef{LeaseID: r.ID, ID: id}

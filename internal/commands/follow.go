@@ -45,7 +45,7 @@ func (c *command) run(ctx context.Context, start bool) {
 		}
 		cancel()
 		if v.Core.Life().Err() != nil {
-			c.use.Drop()
+			c.use.StopHeartbeat()
 			return
 		}
 		if err == nil || !c.goesOn(err, lost && tries <= startTries) {
@@ -73,7 +73,7 @@ func (c *command) goOn(start bool) bool {
 	if core.Background(func() { c.run(core.Life(), start) }) {
 		return true
 	}
-	c.use.Drop()
+	c.use.StopHeartbeat()
 	c.discard()
 	return false
 }
@@ -174,7 +174,7 @@ func (v *Service) takeOver(ctx context.Context, id string) error {
 	}
 	c.rec = output.NewRecording(sandbox.ExecRequest{Detach: true}, v.Outputs.KeepsMore())
 	c.tapSession()
-	c.use.Keep()
+	c.use.StartHeartbeat()
 	_ = c.goOn(false) // else another process takes it over
 	return nil
 }

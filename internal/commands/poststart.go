@@ -64,7 +64,7 @@ func (v *Service) runPostStart(ctx context.Context, t *lifecycle.Step) error {
 			return err
 		}
 		if c.row.State == sandbox.ExecRunning {
-			c.use.Keep()
+			c.use.StartHeartbeat()
 			wanted, stop := v.Core.WhileWanted(v.Core.Life(), t.Row.ID, nil)
 			c.run(wanted, true)
 			stop()
@@ -133,7 +133,7 @@ func (v *Service) postStartProblem(ctx context.Context, x *execs.Exec, n int) er
 	how := ""
 	switch {
 	case x.State == sandbox.ExecRunning:
-		return sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing while post_start[%d] runs", n)
+		return sandbox.Errorf(sandbox.Unavailable, "the lease service is closing while post_start[%d] runs", n)
 	case x.State != sandbox.ExecFinished:
 		how = fmt.Sprintf("%s: %s", x.State, x.Error)
 	case bool(x.TimedOut):

@@ -372,7 +372,7 @@ func (v *Service) Follow(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.Environm
 	before := s.Terms.Limits()
 	s.Terms.Follow(spec)
 	if s.Terms.Limits() != before {
-		v.Core.OweRenewal(tx, s)
+		v.Core.MarkRenewalPending(tx, s)
 	}
 	s.Schedule.DueAt = tx.Now
 }

@@ -202,7 +202,7 @@ func TestAnAccountOwesThePlanOfItsLatestPriceBook(t *testing.T) {
 type month struct {
 	*testing.T
 	store  *ledger.Store
-	engine *leasing.Engine
+	engine *leasing.Service
 	book   sandbox.PriceBook
 }
 

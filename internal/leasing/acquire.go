@@ -18,7 +18,7 @@ import (
 
 // Acquire implements service.Leases. The row is written, with a claim, before the backend is
 // called; a caller that finds the lease pending waits for it, and takes over when its claim runs out.
-func (e *Engine) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
+func (e *Service) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
 	if err := a.Validate(); err != nil {
 		return sandbox.Acquired{}, err
 	}
@@ -52,8 +52,8 @@ var (
 	errTakenBack = errors.New("its batch was rolled back: retry")
 )
 
-// beginning is a lease that was accepted, with the first step of a new one, nil where another caller
-// takes it or it has to wait.
+// beginning is a lease that was accepted, with the first step of a new one. The step is nil if another caller takes
+// it, or if it has to wait.
 type beginning struct {
 	sandboxID string
 	first     *lifecycle.Task
@@ -61,7 +61,7 @@ type beginning struct {
 }
 
 // accept returns the agent's living lease, or stores its next generation.
-func (e *Engine) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
+func (e *Service) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
 	err = e.Reaching(ctx, func() error {
 		return e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
 			b, err = e.findOrBegin(tx, a, "", warm)
@@ -87,7 +87,7 @@ const poolTries = 2
 // awaitReady waits until the sandbox of an accepted lease can be used. If the sandbox from a pool is lost, it takes
 // another from the pool, up to poolTries, and then creates one. It acquires a lease again that another request's batch
 // rolled back.
-func (e *Engine) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+func (e *Service) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	for lost := 0; ; {
 		got, err := e.awaitReadyOnce(ctx, b)
 		switch {
@@ -103,7 +103,7 @@ func (e *Engine) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning)
 }
 
 // awaitReadyInBackground is awaitReady without a waiting caller. If this process dies, the loop continues.
-func (e *Engine) awaitReadyInBackground(a sandbox.Acquire, b beginning) error {
+func (e *Service) awaitReadyInBackground(a sandbox.Acquire, b beginning) error {
 	if b.first == nil {
 		return nil // another caller or the loop takes the first step
 	}
@@ -120,7 +120,7 @@ func (e *Engine) awaitReadyInBackground(a sandbox.Acquire, b beginning) error {
 	return nil
 }
 
-func (e *Engine) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acquired, error) {
+func (e *Service) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acquired, error) {
 	if t := b.first; t != nil {
 		// The row records an assign that failed permanently. The lease then gets another sandbox.
 		if err := e.TakeStep(ctx, t); err != nil &&
@@ -163,7 +163,7 @@ func (e *Engine) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acqui
 
 // findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim
 // for its first step, in a batch unless its id is "". warm permits to take it from a pool.
-func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, warm bool) (b beginning, err error) {
+func (e *Service) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, warm bool) (b beginning, err error) {
 	env, err := tx.KnownEnvironment(a.EnvironmentID)
 	if err != nil {
 		return b, err
@@ -202,7 +202,7 @@ func (e *Engine) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, w
 }
 
 // mayBegin returns the row of a lease's next generation, unless its environment, a ceiling or the budget forbids it.
-func (e *Engine) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire,
+func (e *Service) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire,
 	last int64) (*ledger.Sandbox, error) {
 	if err := a.Settings.CheckLabels(env.Spec.Labels); err != nil {
 		return nil, err
@@ -244,7 +244,7 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 
 // begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first
 // step, nil where that has to wait.
-func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox,
+func (e *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox,
 	warm bool) (t *lifecycle.Task, row *ledger.Sandbox, err error) {
 	if warm {
 		if row, err = warmpool.Find(tx, want, env); err != nil {
@@ -279,7 +279,7 @@ func (e *Engine) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sand
 }
 
 // newSandbox is the row of a sandbox for a lease, or for none yet.
-func (e *Engine) newSandbox(now micro.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
+func (e *Service) newSandbox(now micro.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
 	leaseID *string, generation int64) *ledger.Sandbox {
 	s := &ledger.Sandbox{
 		ID: e.ids(sandbox.SandboxIDLength), EnvironmentID: in.ID, Backend: in.Backend, Instance: in.Instance,

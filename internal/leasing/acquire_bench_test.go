@@ -61,7 +61,7 @@ func warmAcquire(b *testing.B, url string) {
 }
 
 // fillPool makes what is missing of the pool and puts it to sleep.
-func fillPool(b *testing.B, engine *leasing.Engine) {
+func fillPool(b *testing.B, engine *leasing.Service) {
 	b.Helper()
 	if err := engine.ReconcilePools(b.Context()); err != nil {
 		b.Fatal(err)

@@ -360,7 +360,7 @@ func (m *machine) vanish() {
 		m.Skip()
 	}
 	m.Logf("somebody removes %s", m.known.before.name(id))
-	m.stray(id)
+	m.orphan(id)
 	m.host.backend.Remove(id)
 	m.rest()
 }
@@ -385,7 +385,7 @@ func (m *machine) plant() {
 	}
 	id := m.issue(sandbox.SandboxIDLength)
 	m.Log("somebody makes a sandbox of ours")
-	m.stray(id)
+	m.orphan(id)
 	m.host.backend.Plant(driver.SandboxSpec{Handle: driver.Handle{LedgerID: m.at.store.ID(), EnvironmentID: pooledGame,
 		SandboxID: id, Instance: "engine-1"}, Image: "player"})
 }
@@ -428,7 +428,7 @@ func (m *machine) heal() {
 	m.Log("heal")
 	m.host.faults.heal()
 	for _, p := range m.frozen {
-		p.bury()
+		p.awaitGone()
 	}
 	m.frozen = nil
 	m.pass(noticeEvery)

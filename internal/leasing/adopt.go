@@ -18,7 +18,7 @@ import (
 
 // Adopt implements service.Maintenance. Each sandbox is adopted on its own, with the checks in the
 // transaction that makes its row. Once all were, the instances are the ledger's own, whatever their witness.
-func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
+func (e *Service) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
 	if err := r.Validate(); err != nil {
 		return sandbox.AdoptReport{}, err
 	}
@@ -61,7 +61,7 @@ func (e *Engine) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.Ado
 
 // adoptionCandidate is a sandbox on a backend that may be adopted.
 type adoptionCandidate struct {
-	engine   *Engine
+	service  *Service
 	request  sandbox.AdoptRequest
 	x        *lifecycle.Backend
 	instance string
@@ -72,7 +72,7 @@ type adoptionCandidate struct {
 
 // adoptionCandidates lists what a backend's instance has under the label. Of several generations of a lease
 // the newest comes first; if all are to end, the oldest, so that each can be recorded.
-func (e *Engine) adoptionCandidates(ctx context.Context, b sandbox.Backend,
+func (e *Service) adoptionCandidates(ctx context.Context, b sandbox.Backend,
 	r sandbox.AdoptRequest) ([]adoptionCandidate, error) {
 	x, err := e.BackendFor(b)
 	if err != nil {
@@ -91,7 +91,7 @@ func (e *Engine) adoptionCandidates(ctx context.Context, b sandbox.Backend,
 	var found []adoptionCandidate
 	for _, o := range listed {
 		if o.Instance == instance && (r.EnvironmentID == "" || o.EnvironmentID == r.EnvironmentID) {
-			found = append(found, adoptionCandidate{engine: e, request: r, x: x, instance: instance, seen: o})
+			found = append(found, adoptionCandidate{service: e, request: r, x: x, instance: instance, seen: o})
 		}
 	}
 	slices.SortFunc(found, func(a, b adoptionCandidate) int {
@@ -113,12 +113,12 @@ func (c *adoptionCandidate) adopt(ctx context.Context) (known bool, err error) {
 		if err == nil {
 			c.used = &used
 		} else {
-			c.engine.log.DebugContext(ctx, "leasing: sampling usage", "sandbox", c.seen.SandboxID, "error", err)
+			c.service.log.DebugContext(ctx, "leasing: sampling usage", "sandbox", c.seen.SandboxID, "error", err)
 		}
 	}
-	run := c.engine.store.Write
+	run := c.service.store.Write
 	if c.request.DryRun {
-		run = c.engine.store.Read
+		run = c.service.store.Read
 	}
 	err = run(ctx, func(tx *ledger.Tx) error {
 		known = false
@@ -142,7 +142,7 @@ func (c *adoptionCandidate) adopt(ctx context.Context) (known bool, err error) {
 	return known, err
 }
 
-// newRow returns the row that the sandbox gets and its lease, nil when that is new; or says why not.
+// newRow returns the row for the sandbox, and the row of its lease, nil for a new lease; or why it cannot be adopted.
 func (c *adoptionCandidate) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error) {
 	o := c.seen
 	env, err := tx.Environment(o.EnvironmentID)
@@ -207,16 +207,16 @@ func (c *adoptionCandidate) refusal(env *ledger.Environment) string {
 	return ""
 }
 
-// row is the sandbox as it was found. Its lifetime ends with the deadline that it was made with.
+// row returns the row of the sandbox as it was found. Its lifetime ends at the deadline that it was created with.
 func (c *adoptionCandidate) row(now micro.Time, env *ledger.Environment) *ledger.Sandbox {
 	o := c.seen
 	lease, owner := &o.LeaseID, env.Owner
 	if c.fromPool() {
 		lease, owner = nil, warmpool.Owner
 	}
-	// Which token has leased it is not known: its state goes no further than its environment.
+	// The token that leased it is unknown: its snapshot is restored in its environment only.
 	tenant := &sandbox.Tenant{Environments: []string{env.ID}}
-	s := c.engine.newSandbox(now, env, env.Spec,
+	s := c.service.newSandbox(now, env, env.Spec,
 		sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
 	s.ID, s.Container = o.SandboxID, s.Container.Found(o)
 	if made := micro.At(o.CreatedAt); made > 0 && made < now {
@@ -234,10 +234,10 @@ func (c *adoptionCandidate) row(now micro.Time, env *ledger.Environment) *ledger
 	return s
 }
 
-// origin says where the sandbox comes from, which was made at a moment.
+// origin returns the origin of the sandbox, which was created at a time.
 func (c *adoptionCandidate) origin(made micro.Time) ledger.Origin {
 	origin := ledger.Origin{HardDeadline: micro.At(c.seen.Deadline)}
-	if c.seen.LedgerID != c.engine.store.ID() {
+	if c.seen.LedgerID != c.service.store.ID() {
 		origin.LedgerID = c.seen.LedgerID
 	}
 	if c.fromPool() {
@@ -256,7 +256,7 @@ func (c *adoptionCandidate) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lea
 	if phase == sandbox.PhaseAsleep {
 		s.Status.StopReason = sandbox.StopOutside
 	}
-	if err := c.engine.snapshots.Adopt(tx, s); err != nil {
+	if err := c.service.snapshots.Adopt(tx, s); err != nil {
 		return err
 	}
 	if err := tx.CreateSandbox(s); err != nil { // its usage refers to it
@@ -269,10 +269,10 @@ func (c *adoptionCandidate) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lea
 		"state":      c.seen.State,
 	}
 	err := tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-		if err := c.engine.EnterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil || !c.request.End {
+		if err := c.service.EnterPhase(tx, s, phase, tx.Now, sandbox.EventAdopted, data); err != nil || !c.request.End {
 			return err
 		}
-		return c.engine.End(tx, s,
+		return c.service.End(tx, s,
 			lifecycle.Ending{By: sandbox.EndedByAdmin, Reason: "it was adopted to be destroyed", At: tx.Now})
 	})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 // Audit implements service.Maintenance.
-func (e *Engine) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
+func (e *Service) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
 	report := sandbox.AuditReport{LedgerID: e.store.ID(), Instances: []sandbox.InstanceAudit{}}
 	backends := e.Backends()
 	slices.Sort(backends)
@@ -35,7 +35,7 @@ func (e *Engine) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.Aud
 }
 
 // auditInstance audits what an instance has under this ledger's label and those of adopted sandboxes.
-func (e *Engine) auditInstance(ctx context.Context, b sandbox.Backend,
+func (e *Service) auditInstance(ctx context.Context, b sandbox.Backend,
 	r sandbox.AuditRequest) (sandbox.InstanceAudit, error) {
 	audit := sandbox.InstanceAudit{Backend: b, Checks: []sandbox.AuditCheck{}}
 	x, err := e.BackendFor(b)
@@ -69,7 +69,7 @@ func (e *Engine) auditInstance(ctx context.Context, b sandbox.Backend,
 const labelsPage = 500
 
 // labelsOn returns the ledger ids under which an instance may have this ledger's sandboxes.
-func (e *Engine) labelsOn(ctx context.Context, instance string) ([]string, error) {
+func (e *Service) labelsOn(ctx context.Context, instance string) ([]string, error) {
 	labels := []string{e.store.ID()}
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		for after := ""; ; {

@@ -75,7 +75,7 @@ func TestABackupUnderLoadLosesNothing(t *testing.T) {
 }
 
 // wantAlike compares all that a ledger has with what its restored backup has.
-func wantAlike(t *testing.T, was, is *leasing.Engine) {
+func wantAlike(t *testing.T, was, is *leasing.Service) {
 	t.Helper()
 	if d := cmp.Diff(costsByLease(t, was), costsByLease(t, is)); d != "" {
 		t.Errorf("costs were (-) and are (+):\n%s", d)
@@ -100,7 +100,7 @@ func wantAlike(t *testing.T, was, is *leasing.Engine) {
 }
 
 // leasesOf lists leases without where the ledger's events end, which the restoration is one of.
-func leasesOf(t *testing.T, e *leasing.Engine) []sandbox.Lease {
+func leasesOf(t *testing.T, e *leasing.Service) []sandbox.Lease {
 	t.Helper()
 	leases, err := e.ListLeases(t.Context(), sandbox.LeaseFilter{})
 	if err != nil {
@@ -113,7 +113,7 @@ func leasesOf(t *testing.T, e *leasing.Engine) []sandbox.Lease {
 }
 
 // openEngine serves the ledger at a URL with a backend of its own, until the test ends.
-func openEngine(t *testing.T, url string) *leasing.Engine {
+func openEngine(t *testing.T, url string) *leasing.Service {
 	t.Helper()
 	store, err := ledger.Open(t.Context(), url, ledger.Options{})
 	if err != nil {
@@ -135,7 +135,7 @@ func openEngine(t *testing.T, url string) *leasing.Engine {
 	return e
 }
 
-func restore(t *testing.T, file, url string) *leasing.Engine {
+func restore(t *testing.T, file, url string) *leasing.Service {
 	t.Helper()
 	if _, err := backupfile.Restore(t.Context(), file, url, ledger.Options{}); err != nil {
 		t.Fatal(err)
@@ -143,7 +143,7 @@ func restore(t *testing.T, file, url string) *leasing.Engine {
 	return openEngine(t, url)
 }
 
-func costsByLease(t *testing.T, e *leasing.Engine) map[string]sandbox.CostRow {
+func costsByLease(t *testing.T, e *leasing.Service) map[string]sandbox.CostRow {
 	t.Helper()
 	r, err := e.Costs(t.Context(), sandbox.CostQuery{})
 	if err != nil {
@@ -168,7 +168,7 @@ type play struct {
 	ended []string   // leases whose end was acknowledged
 }
 
-func startPlay(t *testing.T, e *leasing.Engine) *play {
+func startPlay(t *testing.T, e *leasing.Service) *play {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := &play{t: t, ctx: ctx, cancel: cancel}
 	t.Cleanup(p.stop)
@@ -182,7 +182,7 @@ func startPlay(t *testing.T, e *leasing.Engine) *play {
 	return p
 }
 
-func (p *play) one(e *leasing.Engine, agent string) {
+func (p *play) one(e *leasing.Service, agent string) {
 	ctx := context.Background() // a player who has begun comes to an end
 	_, err := e.Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
 	if err == nil {
@@ -218,9 +218,9 @@ func (p *play) stop() {
 	p.players.Wait()
 }
 
-// TestASandboxNewerThanTheBackupIsTakenIn restores a backup, or a copy of the disk, that does not know a living
+// TestASandboxNewerThanTheBackupIsAdopted restores a backup, or a copy of the disk, that does not know a living
 // sandbox, long after the leases that it does know would have ended, unused.
-func TestASandboxNewerThanTheBackupIsTakenIn(t *testing.T) {
+func TestASandboxNewerThanTheBackupIsAdopted(t *testing.T) {
 	t.Run("backup", func(t *testing.T) {
 		restoredOlderThanASandbox(t, func(w *world, file string) {
 			if _, err := backupfile.Take(w.Context(), w.url, file, ledger.Options{Now: w.now}); err != nil {
@@ -302,9 +302,9 @@ func restoredOlderThanASandbox(t *testing.T, take, putBack func(w *world, file s
 	})
 }
 
-// TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody: a lease may have had it since, and with it what an
+// TestASandboxThatWaitedInAPoolAtABackupIsNotGivenOut: a lease may have had it since, and with it what an
 // agent left there.
-func TestWhatWaitedWhenTheBackupWasTakenIsGivenToNobody(t *testing.T) {
+func TestASandboxThatWaitedInAPoolAtABackupIsNotGivenOut(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(withPool(1))

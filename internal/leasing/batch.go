@@ -22,7 +22,7 @@ import (
 // goes on with them.
 const endBatchLimit = time.Minute
 
-// leaseBatch is a batch in the making.
+// leaseBatch is a batch while it is acquired.
 type leaseBatch struct {
 	asked []sandbox.Acquire
 	// id is in the rows of a batch that leases all or none, "" for others.
@@ -36,7 +36,7 @@ type leaseBatch struct {
 }
 
 // AcquireBatch implements service.Leases.
-func (e *Engine) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
+func (e *Service) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
@@ -51,12 +51,12 @@ func (e *Engine) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sa
 		return nil, r.ItemError(i, b.failed[i])
 	}
 	if r.NoWait {
-		return e.bringBatchLater(ctx, b)
+		return e.driveBatchInBackground(ctx, b)
 	}
 	if !r.AllOrNone {
-		return e.bringBatch(ctx, b), nil
+		return e.driveBatch(ctx, b), nil
 	}
-	results, err := e.bringWhole(ctx, b)
+	results, err := e.driveAllOrNone(ctx, b)
 	i := firstCause(results)
 	switch {
 	case err != nil:
@@ -86,10 +86,10 @@ func firstCause(results []sandbox.AcquireResult) int {
 	return slices.IndexFunc(results, func(r sandbox.AcquireResult) bool { return r.Err != nil })
 }
 
-// acceptBatch accepts the items in one commit. Those that are refused have failed; where all or none are leased the
-// first one undoes the commit. An environment that is being created, or whose instance was not reached
-// yet, is waited for.
-func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
+// acceptBatch accepts the items in one commit, and notes those that it refuses as failed. In a batch of all or none the
+// first refusal rolls the commit back. It waits for an environment that is being created, or whose instance was not
+// reached yet.
+func (e *Service) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
 	barred := make(map[string]error) // environments that give out no lease now, and why
 	asked := make(map[string]bool)   // environments that were waited for
 	for {
@@ -110,7 +110,7 @@ func (e *Engine) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) er
 			}
 		}
 		if b.id != "" && b.firstFailure() >= 0 {
-			return nil // the item's failure is the batch's
+			return nil // the batch fails as the item does
 		}
 		return err
 	}
@@ -122,9 +122,9 @@ func isMomentary(err error) bool {
 	return errors.As(err, &away) || errors.Is(err, environments.ErrUnmade)
 }
 
-// findOrBeginEach does findOrBegin for each item. stopped is the environment that has to be waited for, with an error
-// that undoes the transaction.
-func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
+// findOrBeginEach calls findOrBegin for each item. stopped is the environment to wait for, with an error that rolls the
+// transaction back.
+func (e *Service) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
 	b.begun, b.failed = make([]beginning, len(b.asked)), make([]error, len(b.asked))
 	for i, a := range b.asked {
 		refused := barred[a.EnvironmentID]
@@ -134,7 +134,7 @@ func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string
 		}
 		switch {
 		case refused != nil:
-		case b.id != "": // the first refusal undoes all
+		case b.id != "": // the first refusal rolls all back
 			refused = begin(tx)
 		default:
 			refused, err = tx.Part(begin)
@@ -155,9 +155,9 @@ func (e *Engine) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string
 	return "", nil
 }
 
-// awaitLeasable waits until an environment may give out leases that gave out none for a moment, as Acquire does, and
-// returns why it still cannot, nil where another try may succeed.
-func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
+// awaitLeasable waits for an environment that gives out no leases now, as Acquire does. It returns why the environment
+// still gives out none, nil if another try may succeed.
+func (e *Service) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
 	var away *lifecycle.AwayError
 	if errors.As(cause, &away) {
 		if again {
@@ -176,7 +176,7 @@ func (e *Engine) awaitLeasable(ctx context.Context, environmentID string, cause 
 }
 
 // noteBudgets records the budget events that refusals rolled back with their part of the transaction.
-func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
+func (e *Service) noteBudgets(ctx context.Context, b *leaseBatch) {
 	noted := make(map[string]bool)
 	for i, a := range b.asked {
 		if sandbox.CodeOf(b.failed[i]) != sandbox.BudgetExceeded || noted[a.EnvironmentID] {
@@ -189,8 +189,8 @@ func (e *Engine) noteBudgets(ctx context.Context, b *leaseBatch) {
 	}
 }
 
-// bringBatch brings the accepted items to where their sandboxes can be used, all at once.
-func (e *Engine) bringBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
+// driveBatch waits until the sandboxes of all accepted items can be used. It works on them concurrently.
+func (e *Service) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
 	results := make([]sandbox.AcquireResult, len(b.asked))
 	var working sync.WaitGroup
 	for i, a := range b.asked {
@@ -214,7 +214,7 @@ func (e *Engine) bringBatch(ctx context.Context, b *leaseBatch) []sandbox.Acquir
 
 // awaitMember is awaitReady for a lease of an all-or-none batch. A sandbox that the pool lost was replaced when the
 // loss was recorded. A lease that another batch rolled back is not acquired again, because this batch may have ended.
-func (e *Engine) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+func (e *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	got, err := e.awaitReadyOnce(ctx, b)
 	if !errors.Is(err, errLostFromPool) {
 		return got, err
@@ -233,12 +233,12 @@ func (e *Engine) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning
 	return e.awaitReadyOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
 }
 
-// bringWhole brings a batch of all or none to its end, also when its caller leaves.
-func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+// driveAllOrNone finishes a batch of all or none, also when its caller leaves.
+func (e *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	done := make(chan []sandbox.AcquireResult, 1)
 	detached := context.WithoutCancel(ctx)
 	began := e.Background(func() {
-		results := e.bringBatch(detached, b)
+		results := e.driveBatch(detached, b)
 		if firstCause(results) >= 0 {
 			e.awaitReleased(detached, b)
 		}
@@ -256,11 +256,11 @@ func (e *Engine) bringWhole(ctx context.Context, b *leaseBatch) ([]sandbox.Acqui
 	}
 }
 
-// bringBatchLater does so for a caller that does not wait, and returns the leases as they were accepted. Should this
-// process die, the loop goes on with them.
-func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+// driveBatchInBackground finishes a batch without a waiting caller, and returns the leases as they were accepted. If
+// this process dies, the loop continues.
+func (e *Service) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	began := e.Background(func() {
-		results := e.bringBatch(e.Life(), b)
+		results := e.driveBatch(e.Life(), b)
 		for i := range results {
 			if err := results[i].Err; err != nil && b.failed[i] == nil {
 				e.log.Warn("leasing: a lease of a batch that is not waited for is not ready",
@@ -294,7 +294,7 @@ func (e *Engine) bringBatchLater(ctx context.Context, b *leaseBatch) ([]sandbox.
 }
 
 // releaseClaims releases the claims of a batch that this process does not work on.
-func (b *leaseBatch) releaseClaims(e *Engine) {
+func (b *leaseBatch) releaseClaims(e *Service) {
 	for i := range b.begun {
 		if t := b.begun[i].first; t != nil {
 			e.ReleaseClaim(t)
@@ -302,9 +302,9 @@ func (b *leaseBatch) releaseClaims(e *Engine) {
 	}
 }
 
-// releaseBatch ends what a batch of all or none has begun. The step that failed has mostly done so already. An engine
-// that closes leaves the batch to others.
-func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
+// releaseBatch ends the leases that a batch of all or none has begun. Usually the step that failed has ended them. A
+// service that closes leaves the batch to others.
+func (e *Service) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
 	if e.Life().Err() != nil {
 		return nil //nolint:nilerr // see above
 	}
@@ -312,8 +312,8 @@ func (e *Engine) releaseBatch(ctx context.Context, b *leaseBatch, cause error) e
 		func(tx *ledger.Tx) error { return e.endBatch(tx, b.id, cause.Error()) })
 }
 
-// awaitReleased waits until what a batch has begun is gone.
-func (e *Engine) awaitReleased(ctx context.Context, b *leaseBatch) {
+// awaitReleased waits until the sandboxes of a batch are gone.
+func (e *Service) awaitReleased(ctx context.Context, b *leaseBatch) {
 	ctx, cancel := context.WithTimeout(ctx, endBatchLimit)
 	defer cancel()
 	var waiting sync.WaitGroup

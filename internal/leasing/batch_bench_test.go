@@ -31,7 +31,7 @@ func BenchmarkTable(b *testing.B) {
 	}
 }
 
-func acquireTables(b *testing.B, url string, acquire func(*testing.B, *leasing.Engine, sandbox.AcquireBatch)) {
+func acquireTables(b *testing.B, url string, acquire func(*testing.B, *leasing.Service, sandbox.AcquireBatch)) {
 	store, err := ledger.Open(b.Context(), url, ledger.Options{})
 	if err != nil {
 		b.Fatal(err)
@@ -62,13 +62,13 @@ func acquireTables(b *testing.B, url string, acquire func(*testing.B, *leasing.E
 	b.ReportMetric(0, "ns/op") // it has the environment in it
 }
 
-func asBatch(b *testing.B, engine *leasing.Engine, table sandbox.AcquireBatch) {
+func asBatch(b *testing.B, engine *leasing.Service, table sandbox.AcquireBatch) {
 	if _, err := engine.AcquireBatch(b.Context(), table); err != nil {
 		b.Fatal(err)
 	}
 }
 
-func asSingles(b *testing.B, engine *leasing.Engine, table sandbox.AcquireBatch) {
+func asSingles(b *testing.B, engine *leasing.Service, table sandbox.AcquireBatch) {
 	var working sync.WaitGroup
 	free := make(chan struct{}, 10)
 	for _, a := range table.Each() {

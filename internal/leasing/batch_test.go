@@ -280,8 +280,8 @@ func TestABatchComesToItsEndWhenItsCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestWhatABatchTakesBackIsMadeAnewForOthers: an agent whose lease was pending for a batch that fails still gets one.
-func TestWhatABatchTakesBackIsMadeAnewForOthers(t *testing.T) {
+// TestALeaseThatABatchRolledBackIsCreatedForOthers: an agent whose lease was pending for a batch that fails still gets one.
+func TestALeaseThatABatchRolledBackIsCreatedForOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.startLoop()

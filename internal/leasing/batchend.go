@@ -11,14 +11,14 @@ import (
 
 // A batch of all or none ends in the transaction that records that one of its leases cannot begin.
 
-// takenBack reports whether a lease ended before it was ready because its batch did.
+// takenBack reports whether a lease ended before it was ready because its batch ended.
 func takenBack(s *ledger.Sandbox) bool {
 	return s.BatchID != "" && s.ReadyAt == 0 && s.Ending.By == sandbox.EndedByRelease
 }
 
-// StepFailed implements lifecycle.StepFailer: it ends the batch of a lease that could not begin. What a pool has lost
-// is replaced instead.
-func (e *Engine) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) error {
+// StepFailed implements lifecycle.StepFailer: it ends the batch of a lease that could not begin. It replaces a sandbox
+// that a pool lost instead.
+func (e *Service) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) error {
 	isFirst := t.Action == lifecycle.Spawn || t.Action == lifecycle.Assign
 	if t.Row.BatchID == "" || !isFirst {
 		return nil
@@ -47,7 +47,7 @@ func (e *Engine) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) error
 
 // replaceLost begins the next generation of a lease whose sandbox from a pool was lost, with a sandbox of its own,
 // unless that is refused now. It is one lease as before, so the ceiling of its tenant is not asked again.
-func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, err error) {
+func (e *Service) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, err error) {
 	refused, err := tx.Part(func(tx *ledger.Tx) error {
 		env, err := tx.KnownEnvironment(s.EnvironmentID)
 		if err != nil {
@@ -81,7 +81,7 @@ func (e *Engine) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, e
 }
 
 // endBatch ends the leases of a batch that live.
-func (e *Engine) endBatch(tx *ledger.Tx, batchID, why string) error {
+func (e *Service) endBatch(tx *ledger.Tx, batchID, why string) error {
 	rows, err := tx.BatchSandboxes(batchID)
 	if err != nil {
 		return err

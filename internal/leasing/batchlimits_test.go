@@ -60,7 +60,7 @@ func TestBatchesNeverLeaseMoreThanAllowed(t *testing.T) {
 // casino is two engines with loops on one ledger and one backend.
 type casino struct {
 	*testing.T
-	engines []*leasing.Engine
+	engines []*leasing.Service
 	backend *fake.Executor
 }
 

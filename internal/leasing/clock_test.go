@@ -14,9 +14,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestClockThatIsSetEndsNoLeaseAndLetsNoneLiveOn sets the clock of a busy host forward and back:
+// TestAClockThatIsSetEndsNoLeaseEarlyOrLate sets the clock of a busy host forward and back:
 // nothing ends early, everything ends when its time has passed, and the time that was used is paid.
-func TestClockThatIsSetEndsNoLeaseAndLetsNoneLiveOn(t *testing.T) {
+func TestAClockThatIsSetEndsNoLeaseEarlyOrLate(t *testing.T) {
 	t.Parallel()
 	h := ledgertest.NewHost()
 	store, _ := h.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"))

@@ -16,11 +16,11 @@ import (
 // maxAhead is how far a sender's clock may run ahead of ours, as with webhook signatures.
 const maxAhead = 5 * time.Minute
 
-// batch applies deliveries one after the other to rows that were read together, and stores what they
-// changed at its end.
+// batch applies deliveries one after the other to rows that were read together, and stores the changes
+// at its end.
 type batch struct {
-	engine *Engine
-	tx     *ledger.Tx
+	service *Service
+	tx      *ledger.Tx
 
 	known        map[string]deliveries.Delivery // by id; with those of this batch
 	environments map[string]*ledger.Environment
@@ -314,7 +314,7 @@ func (m *match) end(s *ledger.Sandbox) error {
 		reason += ": " + c.Data.Reason
 	}
 	m.ended++
-	return m.batch.engine.End(tx, s, lifecycle.Ending{By: sandbox.EndedByCondition, Reason: reason, At: tx.Now})
+	return m.batch.service.End(tx, s, lifecycle.Ending{By: sandbox.EndedByCondition, Reason: reason, At: tx.Now})
 }
 
 // kept removes what is left of a generation that has failed, where the condition would have ended it.

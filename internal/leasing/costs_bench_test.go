@@ -53,7 +53,7 @@ func BenchmarkCostsOfAMonth(b *testing.B) {
 }
 
 // benchLedger makes an engine on a ledger with a month of closed periods.
-func benchLedger(b *testing.B, month time.Time) *leasing.Engine {
+func benchLedger(b *testing.B, month time.Time) *leasing.Service {
 	path := filepath.Join(b.TempDir(), "ledger.db")
 	store, err := ledger.Open(b.Context(), "sqlite://"+path,
 		ledger.Options{Now: func() time.Time { return month.AddDate(0, 0, 40) }})

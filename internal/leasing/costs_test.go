@@ -100,7 +100,7 @@ type bill struct {
 	now       time.Time
 	shown     atomic.Int64 // now in microseconds of Unix time, for the engine, which looks while the test lets time pass
 	store     *ledger.Store
-	engine    *leasing.Engine
+	engine    *leasing.Service
 	sandboxes []*ledger.Sandbox
 	books     map[string]sandbox.PriceBook
 	noCPU     bool

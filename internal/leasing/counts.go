@@ -20,12 +20,12 @@ type Counts struct {
 	Findings map[sandbox.DriftKind]int64
 	// Kept is the output that is kept, and how much of it was dropped since the ledger was made.
 	Kept ledger.KeptSum
-	// Overdue is how long the oldest due step of this engine has waited.
+	// Overdue is how long the oldest due step of this process has waited.
 	Overdue time.Duration
 }
 
 // Counts counts. Errors: Unavailable.
-func (e *Engine) Counts(ctx context.Context) (Counts, error) {
+func (e *Service) Counts(ctx context.Context) (Counts, error) {
 	c := Counts{Ending: make(map[sandbox.Backend]time.Duration)}
 	for _, name := range e.Backends() {
 		c.Ending[name] = 0

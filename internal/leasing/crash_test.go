@@ -21,8 +21,8 @@ func (w *world) crash(sandboxID string, outOfMemory bool) {
 	synctest.Wait()
 }
 
-// standing checks where ann's sandbox stands.
-func (w *world) standing(state sandbox.SandboxState, failed sandbox.Reason) sandbox.Lease {
+// sandboxIs checks the state of ann's sandbox, and why it failed.
+func (w *world) sandboxIs(state sandbox.SandboxState, failed sandbox.Reason) sandbox.Lease {
 	w.Helper()
 	l := w.lease(annLease)
 	if l.SandboxState != state || l.ErrorCode != failed {
@@ -43,13 +43,13 @@ func TestSandboxThatStopsIsStartedAgainInPlace(t *testing.T) {
 				later(time.Minute)
 				w.crash(l.SandboxID, kind == sandbox.DriftOutOfMemory)
 				later(time.Second)
-				again := w.standing(sandbox.SandboxReady, code)
+				again := w.sandboxIs(sandbox.SandboxReady, code)
 				if w.want(again, sandbox.LeaseActive, ""); again.SandboxID != l.SandboxID || w.backend.Spawned(l.SandboxID) != 1 ||
 					len(again.Drift) != 1 || again.Drift[0].Kind != kind {
 					t.Errorf("it is %+v", again)
 				}
 				later(time.Minute) // it runs, and all is well
-				if well := w.standing(sandbox.SandboxReady, ""); len(well.Drift) != 0 {
+				if well := w.sandboxIs(sandbox.SandboxReady, ""); len(well.Drift) != 0 {
 					t.Errorf("the drift is %+v", well.Drift)
 				}
 				w.findings(kind)
@@ -68,9 +68,9 @@ func TestSandboxThatCannotBeStartedAgainFailsAfterFiveMinutes(t *testing.T) {
 		w.backend.Fail(fake.OpWake, sandbox.Errorf(sandbox.Failed, "it does not start"))
 		w.crash(l.SandboxID, false)
 		later(4*time.Minute + 50*time.Second)
-		w.want(w.standing(sandbox.SandboxStopped, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
+		w.want(w.sandboxIs(sandbox.SandboxStopped, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
 		later(11 * time.Second)
-		ended := w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed)
+		ended := w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonCrashed)
 		if w.want(ended, sandbox.LeaseDestroyed,
 			sandbox.EndedByCrashed); !strings.Contains(ended.EndReason, "exit code 137") {
 			t.Errorf("it ended because %s", ended.EndReason)
@@ -112,10 +112,10 @@ func TestTimeInWhichTheBackendIsAwayFailsNoSandbox(t *testing.T) {
 		w.backend.Fail(fake.OpWake, away)
 		w.crash(l.SandboxID, false)
 		later(time.Hour)
-		w.want(w.standing(sandbox.SandboxStopped, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
+		w.want(w.sandboxIs(sandbox.SandboxStopped, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
 		w.backend.Fail(fake.OpWake, nil)
 		later(time.Minute)
-		w.want(w.standing(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
+		w.want(w.sandboxIs(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
 	})
 }
 
@@ -130,7 +130,7 @@ func TestSandboxOfWhichAPartIsMissingIsNeverMadeAgain(t *testing.T) {
 		})
 		w.crash(l.SandboxID, false)
 		later(time.Second)
-		ended := w.standing(sandbox.SandboxDeleted, sandbox.ReasonPartMissing)
+		ended := w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonPartMissing)
 		if w.want(ended, sandbox.LeaseDestroyed,
 			sandbox.EndedByVanished); !strings.Contains(ended.EndReason, "its network is missing") {
 			t.Errorf("it ended because %s", ended.EndReason)
@@ -147,14 +147,14 @@ func TestSandboxThatStopsWhileItSleepsIsStartedByItsNextUse(t *testing.T) {
 		w.environment()
 		l := w.acquire(ann)
 		later(10 * time.Minute)
-		w.standing(sandbox.SandboxAsleep, "")
+		w.sandboxIs(sandbox.SandboxAsleep, "")
 		w.crash(l.SandboxID, false)
 		later(time.Hour)
-		w.want(w.standing(sandbox.SandboxStopped, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
+		w.want(w.sandboxIs(sandbox.SandboxStopped, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
 		w.exec(annLease, "echo")
-		w.want(w.standing(sandbox.SandboxReady, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
+		w.want(w.sandboxIs(sandbox.SandboxReady, sandbox.ReasonCrashed), sandbox.LeaseActive, "")
 		later(time.Minute)
-		w.standing(sandbox.SandboxReady, "")
+		w.sandboxIs(sandbox.SandboxReady, "")
 	})
 }
 
@@ -234,13 +234,13 @@ func TestASandboxThatStopsInItsSleepWasExpectedToRest(t *testing.T) {
 		}
 		w.crash(l.SandboxID, false)
 		later(time.Minute)
-		is := w.standing(sandbox.SandboxStopped, sandbox.ReasonCrashed)
+		is := w.sandboxIs(sandbox.SandboxStopped, sandbox.ReasonCrashed)
 		if len(is.Drift) != 1 || is.Drift[0].Expected != "paused" || is.Drift[0].Observed != "stopped" {
 			t.Errorf("the drift is %+v", is.Drift)
 		}
 		w.exec(annLease, "echo")
 		later(time.Minute)
-		if well := w.standing(sandbox.SandboxReady, ""); len(well.Drift) != 0 {
+		if well := w.sandboxIs(sandbox.SandboxReady, ""); len(well.Drift) != 0 {
 			t.Errorf("after its next use the drift is %+v", well.Drift)
 		}
 	})
@@ -255,7 +255,7 @@ func TestAPauseFromOutsideIsFollowed(t *testing.T) {
 		later(time.Minute)
 		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StatePaused })
 		later(2 * time.Minute)
-		w.standing(sandbox.SandboxAsleep, "")
+		w.sandboxIs(sandbox.SandboxAsleep, "")
 		found := w.findings(sandbox.DriftChanged)
 		if len(found) != 1 || found[0].ResolvedAt.IsZero() || found[0].Resolution != "the lease follows it" {
 			t.Errorf("the findings are %+v", found)

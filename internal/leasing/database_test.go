@@ -104,7 +104,7 @@ func TestLongConnectionsThatCarryNothingAreGivenUp(t *testing.T) {
 type brawl struct {
 	*testing.T
 	store  *ledger.Store
-	engine *leasing.Engine
+	engine *leasing.Service
 	ctx    context.Context
 	end    func()
 	wg     sync.WaitGroup
@@ -215,7 +215,7 @@ func (g *brawl) insist(ask func() error) bool {
 // await waits until n more deaths were acknowledged.
 func (g *brawl) await(n int) {
 	g.Helper()
-	late := time.After(2 * time.Minute)
+	late := time.After(2 * time.Minute) //nolint:forbidigo // the limit of all waits below
 	for until := g.deaths() + n; g.deaths() < until; {
 		select {
 		case <-g.news:

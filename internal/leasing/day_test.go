@@ -74,7 +74,7 @@ func newDay(t *testing.T, url string) *day {
 	}
 	d.host = &host{
 		url: url, options: ledger.Options{Now: time.Now, Poll: 10 * time.Minute}, backend: fake.New("engine-1", nil),
-		faults: &faults{next: make(map[fake.Op][]fault), stray: func(string) {}}, ids: sandbox.RandomIDs, book: bookOfTests(),
+		faults: &faults{next: make(map[fake.Op][]fault), orphan: func(string) {}}, ids: sandbox.RandomIDs, book: bookOfTests(),
 		loop: &loop.Config{Poll: 10 * time.Minute, ResyncEvery: 10 * time.Minute},
 	}
 	d.at = d.host.start(t, 0, d.follow)
@@ -116,7 +116,7 @@ func (d *day) kill() {
 	synctest.Wait()
 }
 
-func (d *day) close() { d.at.bury() }
+func (d *day) close() { d.at.awaitGone() }
 
 // must fails on an error whose code is not one of a busy day.
 func (d *day) must(err error) {

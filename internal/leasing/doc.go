@@ -1,17 +1,17 @@
 // Package leasing is the lease service: it puts the parts together, and answers requests about leases.
 // A reconciler runs it with a loop (reconciler/loop); the Terraform provider can run it without one.
 //
-// What happens to a sandbox is decided and done by package lifecycle, whose documentation describes the protocol. What
-// happens inside of sandboxes, and around them, is done by packages that hook into it: commands, sessions, processes,
-// files, snapshots, secrets, warmpool and others. Package environments makes what sandboxes share. Engine embeds the
-// core, and those of their services that callers use.
+// Package lifecycle decides and takes the steps of sandboxes; its documentation describes the protocol. Packages that
+// hook into it work inside of sandboxes, and around them: commands, sessions, processes, files, snapshots, secrets,
+// warmpool and others. Package environments creates what sandboxes share. Service embeds the core, and those services
+// of the packages that callers use.
 //
 // # Batches
 //
 // A batch of leases is begun in one transaction, and each of its steps is one of package lifecycle (batch.go). The rows
 // of a batch that leases all or none carry its id. No process owns it; the rows decide:
 //
-//	all were ready once      it stands: nothing looks at the id any more
+//	all were ready once      the batch is complete: nothing reads the id any more
 //	a first step fails       the transaction that settles it ends every lease of the batch that lives (batchend.go),
 //	                         also where the step could be tried again
 //	the pool's sandbox is    the same transaction begins the lease's next generation, in the batch

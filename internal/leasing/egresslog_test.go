@@ -154,7 +154,7 @@ func TestSeveralEnginesRecordAnAttemptOnce(t *testing.T) {
 		failed := make(chan error, 8)
 		for i := range cap(failed) {
 			go func() {
-				failed <- []*leasing.Engine{w.engine, other}[i%2].CollectEgress(w.Context(), sandbox.Docker)
+				failed <- []*leasing.Service{w.engine, other}[i%2].CollectEgress(w.Context(), sandbox.Docker)
 			}()
 		}
 		for range cap(failed) {

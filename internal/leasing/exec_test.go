@@ -230,7 +230,7 @@ func TestOutputThatCannotBeStoredIsSaidToBeMissing(t *testing.T) {
 	})
 }
 
-func TestOutputOfRetiredCommandsIsDeleted(t *testing.T) {
+func TestOutputOfPurgedCommandsIsDeleted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)

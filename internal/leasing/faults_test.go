@@ -178,7 +178,7 @@ func TestALeaseWaitsForRoom(t *testing.T) {
 	})
 }
 
-func TestAcquireThatDoesNotWaitIsMadeGoodWhenThePoolFails(t *testing.T) {
+func TestAnAcquireThatDoesNotWaitGetsASandboxWhenThePoolFails(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 1} })
@@ -339,7 +339,7 @@ func TestEngineErrorsAreNoObservation(t *testing.T) {
 	})
 }
 
-func TestSurveyThatFailsHoldsNothingUp(t *testing.T) {
+func TestAResyncThatFailsDelaysNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment()
@@ -353,7 +353,7 @@ func TestSurveyThatFailsHoldsNothingUp(t *testing.T) {
 }
 
 // A process puts a sandbox to sleep by request and dies before it can record that.
-func TestSleepThatNobodyRecordedIsSeen(t *testing.T) {
+func TestASleepThatWasNotRecordedIsObserved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		l := w.acquire(ann)

@@ -65,7 +65,7 @@ func sameEvent(a, b sandbox.Event) bool {
 // feed is a ledger with two engines, as of two processes.
 type feed struct {
 	*testing.T
-	engines [2]*leasing.Engine
+	engines [2]*leasing.Service
 	turn    atomic.Int64
 }
 
@@ -92,7 +92,7 @@ func newFeed(t *testing.T, url string) *feed {
 }
 
 // engine takes turns.
-func (f *feed) engine() *leasing.Engine { return f.engines[f.turn.Add(1)%int64(len(f.engines))] }
+func (f *feed) engine() *leasing.Service { return f.engines[f.turn.Add(1)%int64(len(f.engines))] }
 
 func (f *feed) environment(id string) {
 	f.Helper()
@@ -123,7 +123,7 @@ func (f *feed) use(agent string) {
 }
 
 // follow follows from an event on until enough.
-func (f *feed) follow(e *leasing.Engine, after int64, see func(sandbox.Event) (enough bool)) {
+func (f *feed) follow(e *leasing.Service, after int64, see func(sandbox.Event) (enough bool)) {
 	ctx, cancel := context.WithTimeout(f.Context(), 5*time.Minute) // machines are busy, and this only bounds what hangs
 	defer cancel()
 	enough := errors.New("enough")
@@ -139,7 +139,7 @@ func (f *feed) follow(e *leasing.Engine, after int64, see func(sandbox.Event) (e
 }
 
 // live follows from the beginning to the end.
-func (f *feed) live(e *leasing.Engine) (events []sandbox.Event) {
+func (f *feed) live(e *leasing.Service) (events []sandbox.Event) {
 	f.follow(e, 0, func(ev sandbox.Event) bool {
 		events = append(events, ev)
 		return ends(ev)
@@ -165,7 +165,7 @@ func (f *feed) replay() (events []sandbox.Event) {
 }
 
 // read reads all leases and follows for a while, again and again until the end.
-func (f *feed) read(e *leasing.Engine) {
+func (f *feed) read(e *leasing.Service) {
 	for over := false; !over && !f.Failed(); {
 		sequences, at := f.snapshot(e)
 		if f.isTheEnd(e, at) { // nothing follows it
@@ -204,7 +204,7 @@ func (f *feed) read(e *leasing.Engine) {
 }
 
 // isTheEnd reports whether an event is the last one.
-func (f *feed) isTheEnd(e *leasing.Engine, id int64) bool {
+func (f *feed) isTheEnd(e *leasing.Service, id int64) bool {
 	events, err := e.ListEvents(f.Context(), sandbox.EventFilter{AfterID: id - 1, Limit: 1})
 	if err != nil {
 		f.Error(err)
@@ -213,7 +213,7 @@ func (f *feed) isTheEnd(e *leasing.Engine, id int64) bool {
 }
 
 // snapshot reads all leases: the sequences of their sandboxes, and the event after which to follow.
-func (f *feed) snapshot(e *leasing.Engine) (sequences map[string]int64, at int64) {
+func (f *feed) snapshot(e *leasing.Service) (sequences map[string]int64, at int64) {
 	info, err := e.Ledger(f.Context())
 	leases, err2 := e.ListLeases(f.Context(), sandbox.LeaseFilter{})
 	if err := errors.Join(err, err2); err != nil {
@@ -277,7 +277,7 @@ func TestQuietFollowerIsNotCutOff(t *testing.T) {
 			t.Fatal(err)
 		}
 		if done, err := w.engine.Purge(w.Context(), retention.DefaultTTL); err != nil || done.Sandboxes != 1 {
-			t.Fatalf("retired %+v: %v", done, err)
+			t.Fatalf("purged %+v: %v", done, err)
 		}
 		if _, err := w.engine.Renew(w.Context(),
 			sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)}}); err != nil {

@@ -138,7 +138,7 @@ func (b *besides) probe(round int) {
 	defer cancel()
 	began := time.Now()
 	if _, err := b.engine.Counts(ctx); err != nil {
-		b.Errorf("round %d: census: %v", round, err)
+		b.Errorf("round %d: counts: %v", round, err)
 	}
 	if err := b.engine.Ready(ctx); err != nil {
 		b.Errorf("round %d: ready: %v", round, err)

@@ -16,7 +16,7 @@ import (
 const healthLimit = 10 * time.Second
 
 // LeaseUsage implements service.Health.
-func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
+func (e *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
 	s, lease, err := e.watched(ctx, r)
 	if err != nil {
 		return sandbox.LeaseUsage{}, err
@@ -67,7 +67,7 @@ func (e *Engine) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.Le
 }
 
 // cpuPercent returns the mean CPU use since the last sample of the history, nil where there is none to compare with.
-func (e *Engine) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent *float64, err error) {
+func (e *Service) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent *float64, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := accounting.In(tx).UsageSamples(u.SandboxID, micro.At(u.SampledAt.Add(-sandbox.MaxUsageGap)),
 			micro.At(u.SampledAt))
@@ -85,7 +85,7 @@ func (e *Engine) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent 
 }
 
 // LeaseUsageHistory implements service.Health.
-func (e *Engine) LeaseUsageHistory(ctx context.Context,
+func (e *Service) LeaseUsageHistory(ctx context.Context,
 	q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
 	if err := q.Validate(); err != nil {
 		return sandbox.LeaseUsageHistory{}, err
@@ -122,7 +122,7 @@ func (e *Engine) LeaseUsageHistory(ctx context.Context,
 }
 
 // LeaseHealth implements service.Health.
-func (e *Engine) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
+func (e *Service) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
 	s, lease, err := e.watched(ctx, r)
 	if err != nil {
 		return sandbox.LeaseHealth{}, err
@@ -148,7 +148,7 @@ func (e *Engine) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 }
 
 // watched reads a lease without changing anything.
-func (e *Engine) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sandbox, lease sandbox.Lease, err error) {
+func (e *Service) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sandbox, lease sandbox.Lease, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if s, _, err = lifecycle.CurrentOf(tx, r.ID); err != nil {
 			return err
@@ -163,7 +163,7 @@ func (e *Engine) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.San
 }
 
 // examine asks the backend, and what runs in the sandbox if it should run.
-func (e *Engine) examine(ctx context.Context, s *ledger.Sandbox, health *sandbox.LeaseHealth) {
+func (e *Service) examine(ctx context.Context, s *ledger.Sandbox, health *sandbox.LeaseHealth) {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
 	x, h, err := e.On(s)

@@ -71,7 +71,7 @@ func BenchmarkHistory(b *testing.B) {
 // history is an environment with a budget and some leases.
 type history struct {
 	b      *testing.B
-	engine *leasing.Engine
+	engine *leasing.Service
 	leases []string
 	next   int
 }

@@ -67,7 +67,7 @@ var converged = []invariant{
 	{"no lease is pending or expired", nothingIsUnderWay},
 	{"what exists is what is wanted", whatExistsIsWanted},
 	{"nothing is claimed, held or waits for a retry", nothingIsLeftBehind},
-	{"no stray is found any more", noStrayIsOpen},
+	{"no orphan is found any more", noOrphanIsOpen},
 	{"no command runs", noCommandRuns},
 }
 
@@ -532,7 +532,7 @@ func nothingIsLeftBehind(p *picture, _ *known) string {
 	return ""
 }
 
-func noStrayIsOpen(p *picture, _ *known) string {
+func noOrphanIsOpen(p *picture, _ *known) string {
 	for _, f := range p.drift {
 		if f.Kind == sandbox.DriftOrphan || f.Kind == sandbox.DriftLeftover {
 			return fmt.Sprintf("%s %s of %s", f.Kind, f.Field, p.name(f.SandboxID))

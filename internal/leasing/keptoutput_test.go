@@ -135,7 +135,7 @@ func TestManyCommandsKeepNoMoreThanALeaseMay(t *testing.T) {
 			first.State != sandbox.ExecFinished {
 			w.Errorf("the first command is %+v, %v", first, err)
 		}
-		census, err := w.engine.Counts(w.Context())
+		counts, err := w.engine.Counts(w.Context())
 		want := ledger.KeptSum{
 			Scope:          ledger.KeptOfLedger,
 			Bytes:          kept * written,
@@ -143,8 +143,8 @@ func TestManyCommandsKeepNoMoreThanALeaseMay(t *testing.T) {
 			DroppedBytes:   int64(waves*wave+1-kept) * written,
 			DroppedRecords: int64(waves*wave + 1 - kept),
 		}
-		if err != nil || census.Kept != want {
-			w.Errorf("the ledger counts %+v, %v; want %+v", census.Kept, err, want)
+		if err != nil || counts.Kept != want {
+			w.Errorf("the ledger counts %+v, %v; want %+v", counts.Kept, err, want)
 		}
 	})
 }
@@ -245,7 +245,7 @@ func TestRecordingsOfSessionsCountAndAreDropped(t *testing.T) {
 	})
 }
 
-func TestRetiredSandboxesKeepNothing(t *testing.T) {
+func TestPurgedSandboxesKeepNoOutput(t *testing.T) {
 	bounded(t, output.Bounds{}, func(w *world) {
 		w.acquire(ann)
 		for range 3 {
@@ -264,7 +264,7 @@ func TestRetiredSandboxesKeepNothing(t *testing.T) {
 			w.sum(ledger.KeptOfLease, annLease), w.sum(ledger.KeptOfEnvironment, game), w.sum(ledger.KeptOfLedger, ""),
 		} {
 			if sum.Bytes != 0 || sum.Records != 0 || sum.DroppedBytes != 0 {
-				w.Errorf("retired, it keeps %+v", sum)
+				w.Errorf("purged, it keeps %+v", sum)
 			}
 		}
 	})

@@ -11,7 +11,7 @@ import (
 )
 
 // GetLease implements service.Leases.
-func (e *Engine) GetLease(ctx context.Context, id string) (l sandbox.Lease, err error) {
+func (e *Service) GetLease(ctx context.Context, id string) (l sandbox.Lease, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, _, err := lifecycle.CurrentOf(tx, id)
 		if err != nil {
@@ -23,8 +23,8 @@ func (e *Engine) GetLease(ctx context.Context, id string) (l sandbox.Lease, err 
 	return l, err
 }
 
-// readView returns the lease of a sandbox, of whatever generation.
-func (e *Engine) readView(ctx context.Context, sandboxID string) (l sandbox.Lease, err error) {
+// readView returns the lease of a sandbox, of any generation.
+func (e *Service) readView(ctx context.Context, sandboxID string) (l sandbox.Lease, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, err := lifecycle.MustSandbox(tx, sandboxID)
 		if err != nil {
@@ -37,7 +37,7 @@ func (e *Engine) readView(ctx context.Context, sandboxID string) (l sandbox.Leas
 }
 
 // ListLeases implements service.Leases.
-func (e *Engine) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases []sandbox.Lease, err error) {
+func (e *Service) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases []sandbox.Lease, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func (e *Engine) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases 
 }
 
 // ObserveLease implements service.Leases.
-func (e *Engine) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
+func (e *Service) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
 	l, err := e.GetLease(ctx, id)
 	if err != nil || !observes(l) {
 		return l, err
@@ -70,7 +70,7 @@ func (e *Engine) ObserveLease(ctx context.Context, id string) (sandbox.Lease, er
 }
 
 // Renew implements service.Leases.
-func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
+func (e *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
 	if err := r.Validate(); err != nil {
 		return sandbox.Lease{}, err
 	}
@@ -94,7 +94,7 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 					return err
 				}
 			}
-			owed = e.OweRenewal(tx, s)
+			owed = e.MarkRenewalPending(tx, s)
 			if err := e.Touch(tx, s); err != nil {
 				return err
 			}
@@ -111,7 +111,7 @@ func (e *Engine) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, err
 }
 
 // changeSettings gives a living lease other settings of its own.
-func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
+func (e *Service) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
 	if settings.MaxLifetime != nil && micro.SpanOf(*settings.MaxLifetime) != s.MaxLifetime {
 		return sandbox.InvalidFields("lease", []sandbox.Field{
 			{Name: "settings.max_lifetime", Problem: "is fixed when a lease begins; it is " + s.MaxLifetime.Duration().String()},
@@ -130,7 +130,7 @@ func (e *Engine) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandb
 }
 
 // Release implements service.Leases.
-func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+func (e *Service) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	id, err := e.endByRelease(ctx, r)
 	if err == nil {
 		err = e.AwaitGone(ctx, id)
@@ -142,7 +142,7 @@ func (e *Engine) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease
 }
 
 // StartRelease implements service.Leases.
-func (e *Engine) StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+func (e *Service) StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	id, err := e.endByRelease(ctx, r)
 	if err != nil {
 		return sandbox.Lease{}, err
@@ -151,7 +151,7 @@ func (e *Engine) StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.
 }
 
 // endByRelease ends a lease, and returns the id of its sandbox.
-func (e *Engine) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id string, err error) {
+func (e *Service) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id string, err error) {
 	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
 		s, held, err := releasable(tx, r)
 		if err != nil {
@@ -178,12 +178,12 @@ func (e *Engine) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id strin
 }
 
 // Sleep implements service.Leases.
-func (e *Engine) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+func (e *Service) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	return e.rest(ctx, r, lifecycle.Sleep, sandbox.PhaseAsleep)
 }
 
 // Wake implements service.Leases. It counts as activity: a sandbox that is woken is to be used.
-func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+func (e *Service) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	u, err := e.Hold(ctx, r, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return sandbox.Lease{}, err
@@ -196,7 +196,7 @@ func (e *Engine) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, e
 }
 
 // rest brings an unused sandbox into a phase.
-func (e *Engine) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.Action,
+func (e *Service) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.Action,
 	phase sandbox.Phase) (sandbox.Lease, error) {
 	for {
 		var id string

@@ -172,7 +172,7 @@ func TestConditionEndsOneAgentOrAll(t *testing.T) {
 	})
 }
 
-func TestLateConditionDoesNotTouchTheNextLife(t *testing.T) {
+func TestALateConditionDoesNotEndTheNextGeneration(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG })

@@ -108,7 +108,7 @@ func newMachine(r *rapid.T, url string) *machine {
 		url:     url,
 		options: ledger.Options{Now: clock.now, Boot: clock.boot, BootID: "boot", Poll: noticeEvery, NoListen: true},
 		backend: fake.New("engine-1", clock.now),
-		faults:  &faults{next: make(map[fake.Op][]fault), stray: m.stray},
+		faults:  &faults{next: make(map[fake.Op][]fault), orphan: m.orphan},
 		ids:     m.issue,
 		book:    bookOfTests(),
 		loop:    &loop.Config{Poll: time.Minute, ResyncEvery: 2 * time.Minute},
@@ -219,8 +219,8 @@ func (m *machine) follow(e sandbox.Event) {
 	m.live = append(m.live, e.ID)
 }
 
-// stray notes a sandbox that may exist without the engine's knowing.
-func (m *machine) stray(id string) {
+// orphan notes a sandbox that may exist without the engine's knowing.
+func (m *machine) orphan(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.known.outside[id] = true
@@ -228,7 +228,7 @@ func (m *machine) stray(id string) {
 
 func (m *machine) end() {
 	for _, p := range append(m.frozen, m.at) {
-		p.bury()
+		p.awaitGone()
 	}
 }
 
@@ -239,7 +239,7 @@ func (m *machine) replace() {
 		m.frozen = append(m.frozen, m.at)
 	} else {
 		m.Log("  the reconciler died; another one starts")
-		m.at.bury()
+		m.at.awaitGone()
 	}
 	m.start()
 }
@@ -344,7 +344,7 @@ func (m *machine) converge() {
 }
 
 // youngest returns how long it takes until nothing on the backend was made in the future: before a
-// clock that was set back has come so far again, what was made is too young to be called a stray.
+// clock that was set back has come so far again, what was made is too young to be called an orphan.
 func (m *machine) youngest() (d time.Duration) {
 	for _, box := range m.host.backend.Sandboxes() {
 		d = max(d, box.CreatedAt.Sub(m.now()))

@@ -13,7 +13,7 @@ import (
 )
 
 // Sweep implements service.Maintenance.
-func (e *Engine) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error) {
+func (e *Service) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error) {
 	report := sandbox.SweepReport{LedgerID: e.store.ID(), DryRun: r.DryRun, Instances: []sandbox.InstanceSweep{}}
 	backends := e.Backends()
 	slices.Sort(backends)
@@ -39,7 +39,7 @@ func (e *Engine) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.Swe
 // Resync compares everything on a backend's instance with the ledger. It inspects each live sandbox, samples its usage,
 // repairs gateways, and destroys orphans that it finds a second time (see package orphans). An unreachable backend is
 // an error and no observation. The error names an environment that does not answer; the others are still inspected.
-func (e *Engine) Resync(ctx context.Context, b sandbox.Backend) error {
+func (e *Service) Resync(ctx context.Context, b sandbox.Backend) error {
 	x, err := e.BackendFor(b)
 	if err != nil {
 		return err
@@ -54,8 +54,8 @@ func (e *Engine) Resync(ctx context.Context, b sandbox.Backend) error {
 	return errors.Join(v.Failure(), looked, repaired, collected)
 }
 
-// takeInventory lists what the instance has that a backend is connected to, which may have lost its witness since.
-func (e *Engine) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orphans.Inventory, error) {
+// takeInventory lists what is on the instance that a backend is connected to, which may have lost its witness since.
+func (e *Service) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orphans.Inventory, error) {
 	instance, err := x.Reach(ctx)
 	if err != nil {
 		return nil, err
@@ -70,7 +70,7 @@ func (e *Engine) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orph
 
 // sweepInstance sweeps the instance that a backend is connected to. Its errors are those of an instance that cannot be
 // listed; the report has the others.
-func (e *Engine) sweepInstance(ctx context.Context, b sandbox.Backend, dry bool) (sandbox.InstanceSweep, error) {
+func (e *Service) sweepInstance(ctx context.Context, b sandbox.Backend, dry bool) (sandbox.InstanceSweep, error) {
 	x, err := e.BackendFor(b)
 	if err != nil {
 		return sandbox.InstanceSweep{}, err

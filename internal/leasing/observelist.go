@@ -10,7 +10,7 @@ import (
 )
 
 // observeListed looks at the living sandboxes of a page of leases, as ObserveLease does at each.
-func (e *Engine) observeListed(ctx context.Context, f sandbox.LeaseFilter) error {
+func (e *Service) observeListed(ctx context.Context, f sandbox.LeaseFilter) error {
 	living := make(map[sandbox.Backend][]ledger.Sandbox)
 	drifted := make(map[string]bool)
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {

@@ -39,7 +39,7 @@ func (d *diary) read() []string {
 	return slices.Clone(d.lines)
 }
 
-func TestAnObserverIsToldOfStepsAndOfHowLateSandboxesAreGone(t *testing.T) {
+func TestAnObserverGetsStepsAndTheDelayOfRemovals(t *testing.T) {
 	inWorld(t, func(w *world) {
 		told := &diary{}
 		w.close()
@@ -72,7 +72,7 @@ func TestAnObserverIsToldOfStepsAndOfHowLateSandboxesAreGone(t *testing.T) {
 	})
 }
 
-func TestACensusCountsWhatThereIs(t *testing.T) {
+func TestCountsAreOfWhatExists(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 2} })
 		w.startLoop()
@@ -108,7 +108,7 @@ func TestACensusCountsWhatThereIs(t *testing.T) {
 	})
 }
 
-func TestACensusTellsOfWorkThatNobodyDoesAndOfDrift(t *testing.T) {
+func TestCountsShowOverdueWorkAndDrift(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		l := w.acquire(ann)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// grace is what a stray gets before it is destroyed, and a moment.
+// grace is what an orphan gets before it is destroyed, and a moment.
 const grace = 2*time.Minute + time.Second
 
 // handle names a sandbox of this ledger that no row knows.
@@ -21,7 +21,7 @@ func (w *world) handle(id string) driver.Handle {
 
 func (w *world) plantOrphan(id string) { w.backend.Plant(driver.SandboxSpec{Handle: w.handle(id)}) }
 
-func (w *world) surveyNow() {
+func (w *world) resyncNow() {
 	w.Helper()
 	if err := w.engine.Resync(w.Context(), sandbox.Docker); err != nil {
 		w.Fatal(err)
@@ -41,7 +41,7 @@ func (w *world) wantThere(there bool, names ...string) {
 	}
 }
 
-func TestOrphanIsDestroyedOnTheSecondLook(t *testing.T) {
+func TestAnOrphanIsDestroyedOnTheSecondLook(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)
@@ -50,10 +50,10 @@ func TestOrphanIsDestroyedOnTheSecondLook(t *testing.T) {
 			Handle: driver.Handle{LedgerID: "another", EnvironmentID: game, SandboxID: "neighbour", Instance: "engine-1"},
 		})
 		later(grace)
-		w.surveyNow()
+		w.resyncNow()
 		later(grace)
 		w.wantThere(true, "orphan")
-		w.surveyNow()
+		w.resyncNow()
 		w.wantThere(false, "orphan")
 		w.wantThere(true, "neighbour", w.lease(annLease).SandboxID)
 		f := w.findings(sandbox.DriftOrphan)[0]
@@ -64,28 +64,28 @@ func TestOrphanIsDestroyedOnTheSecondLook(t *testing.T) {
 	})
 }
 
-func TestStrayYoungerThanTheGraceIsKept(t *testing.T) {
+func TestAnOrphanYoungerThanTheGraceIsKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)
 		w.plantOrphan("young")
 		later(grace - 2*time.Second)
-		w.surveyNow()
+		w.resyncNow()
 		w.findings() // by its creation time it is no orphan yet
 		later(2 * time.Second)
 		for range 4 { // looked at often, and first seen a moment ago
-			w.surveyNow()
+			w.resyncNow()
 			later(20 * time.Second)
 		}
 		w.findings(sandbox.DriftOrphan)
 		w.wantThere(true, "young")
 		later(time.Minute)
-		w.surveyNow()
+		w.resyncNow()
 		w.wantThere(false, "young")
 	})
 }
 
-func TestLeftoverOfEachKindIsDestroyedOnTheSecondLook(t *testing.T) {
+func TestAnOrphanOfEachKindIsDestroyedOnTheSecondLook(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		l := w.acquire(ann)
@@ -105,12 +105,12 @@ func TestLeftoverOfEachKindIsDestroyedOnTheSecondLook(t *testing.T) {
 		w.backend.PlantDependent(driver.Dependent{Handle: foreign, Kind: driver.DependentWorkspace, Name: "foreign"})
 		all := len(w.backend.Objects())
 		later(grace)
-		w.surveyNow()
+		w.resyncNow()
 		later(grace)
 		if n := len(w.backend.Objects()); n != all {
 			t.Fatalf("%d objects after the first look, want %d", n, all)
 		}
-		w.surveyNow()
+		w.resyncNow()
 		w.wantThere(false, "a", "b", "c", "d", "e")
 		w.wantThere(true, "foreign", l.SandboxID)
 		if n := len(w.backend.Objects()); n != all-5 {
@@ -132,7 +132,7 @@ func TestLeftoverOfEachKindIsDestroyedOnTheSecondLook(t *testing.T) {
 	})
 }
 
-func TestLeftoverOfADestroyedEnvironmentIsDestroyed(t *testing.T) {
+func TestOrphansOfADestroyedEnvironmentAreDestroyed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)
@@ -142,14 +142,14 @@ func TestLeftoverOfADestroyedEnvironmentIsDestroyed(t *testing.T) {
 		h := w.handle("")
 		w.backend.PlantDependent(driver.Dependent{Handle: h, Kind: driver.DependentTemplate, Name: "seed"})
 		later(grace)
-		w.surveyNow()
+		w.resyncNow()
 		later(grace)
-		w.surveyNow()
+		w.resyncNow()
 		w.wantThere(false, "seed")
 	})
 }
 
-func TestStrayThatIsWantedAgainOrAwayIsResolved(t *testing.T) {
+func TestTheFindingOfAnOrphanThatIsNeededAgainOrGoneIsResolved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)
@@ -158,12 +158,12 @@ func TestStrayThatIsWantedAgainOrAwayIsResolved(t *testing.T) {
 		w.backend.PlantDependent(driver.Dependent{Handle: other, Kind: driver.DependentGuest, Name: "guest"})
 		w.plantOrphan("orphan")
 		later(grace)
-		w.surveyNow()
+		w.resyncNow()
 		w.findings(sandbox.DriftLeftover, sandbox.DriftOrphan)
 		w.environment(func(p *sandbox.PutEnvironment) { p.ID = "chess-1" })
 		w.backend.Remove("orphan")
 		later(grace)
-		w.surveyNow()
+		w.resyncNow()
 		w.wantThere(true, "guest")
 		found := w.findings(sandbox.DriftLeftover, sandbox.DriftOrphan)
 		if r := found[0].Resolution; !strings.Contains(r, "wants it") {
@@ -183,7 +183,7 @@ func TestErrorsDestroyNothing(t *testing.T) {
 				w.acquire(ann)
 				w.plantOrphan("orphan")
 				later(grace)
-				w.surveyNow()
+				w.resyncNow()
 				later(grace)
 				w.backend.Fail(op, sandbox.Errorf(sandbox.Internal, "500"))
 				if err := w.engine.Resync(w.Context(), sandbox.Docker); err == nil {
@@ -191,21 +191,21 @@ func TestErrorsDestroyNothing(t *testing.T) {
 				}
 				w.wantThere(true, "orphan")
 				w.backend.Fail(op, nil)
-				w.surveyNow()
+				w.resyncNow()
 				w.wantThere(false, "orphan")
 			})
 		})
 	}
 }
 
-func TestOneStrayThatCannotBeRemovedKeepsNoOther(t *testing.T) {
+func TestAnOrphanThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)
 		w.plantOrphan("orphan1")
 		w.plantOrphan("orphan2")
 		later(grace)
-		w.surveyNow()
+		w.resyncNow()
 		later(grace)
 		failed := false
 		w.backend.Fault(fake.OpKill, func(context.Context) error {
@@ -221,19 +221,19 @@ func TestOneStrayThatCannotBeRemovedKeepsNoOther(t *testing.T) {
 		if n := len(w.backend.Sandboxes()); n != 2 {
 			t.Errorf("%d sandboxes, want the lease's and the one that could not be removed", n)
 		}
-		w.surveyNow()
+		w.resyncNow()
 		w.wantThere(false, "orphan1", "orphan2")
 	})
 }
 
-func TestLedgerThatNeverKnewASandboxJudgesNothing(t *testing.T) {
+func TestALedgerThatNeverHadASandboxDestroysNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.plantOrphan("orphan")
 		w.backend.PlantDependent(driver.Dependent{Handle: w.handle("gonegonegone"), Kind: driver.DependentData, Name: "data"})
 		for range 5 {
 			later(grace)
-			w.surveyNow()
+			w.resyncNow()
 		}
 		w.wantThere(true, "orphan", "data")
 		for _, f := range w.findings(sandbox.DriftLeftover, sandbox.DriftOrphan) {

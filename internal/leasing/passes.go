@@ -15,20 +15,20 @@ import (
 )
 
 // Costs implements service.Reports.
-func (e *Engine) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
+func (e *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
 	return e.billing.Costs(ctx, q)
 }
 
 // RollUp sums the usage that has ended; see billing.Service.
-func (e *Engine) RollUp(ctx context.Context) error { return e.billing.RollUp(ctx) }
+func (e *Service) RollUp(ctx context.Context) error { return e.billing.RollUp(ctx) }
 
 // CheckBudgets records the thresholds that budgets have reached, and ends leases of those that are spent; see
 // billing.Service.
-func (e *Engine) CheckBudgets(ctx context.Context) error { return e.billing.CheckBudgets(ctx) }
+func (e *Service) CheckBudgets(ctx context.Context) error { return e.billing.CheckBudgets(ctx) }
 
 // ReconcileUsage compares the ledger's usage of the last days with what a backend has counted by a meter of its own. A
 // backend without a meter has nothing to compare; one that refuses to be read is logged once.
-func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
+func (e *Service) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	x, err := e.BackendFor(b)
 	if err != nil {
 		return err
@@ -53,58 +53,58 @@ func (e *Engine) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 }
 
 // ReconcilePools brings every warm pool to its size; see warmpool.Service.
-func (e *Engine) ReconcilePools(ctx context.Context) error { return e.pools.Reconcile(ctx) }
+func (e *Service) ReconcilePools(ctx context.Context) error { return e.pools.Reconcile(ctx) }
 
-// FinishEnvironments removes what creations and removals have left on a backend that did not come to their end; see
+// FinishEnvironments removes from a backend what creations and removals left that broke off; see
 // environments.Service.
-func (e *Engine) FinishEnvironments(ctx context.Context, b sandbox.Backend) error {
+func (e *Service) FinishEnvironments(ctx context.Context, b sandbox.Backend) error {
 	return e.environments.Finish(ctx, b)
 }
 
 // CollectSnapshots deletes objects that nothing names any more; see snapshots.Service.
-func (e *Engine) CollectSnapshots(ctx context.Context) error { return e.snapshots.Collect(ctx) }
+func (e *Service) CollectSnapshots(ctx context.Context) error { return e.snapshots.Collect(ctx) }
 
 // ResealSecrets re-encrypts secrets and variables of sessions with the newest key; see secrets.Service.
-func (e *Engine) ResealSecrets(ctx context.Context) (int, error) {
+func (e *Service) ResealSecrets(ctx context.Context) (int, error) {
 	n, err := e.secrets.Reseal(ctx, e.sessions.Reseal)
 	return n, lifecycle.AsError(err)
 }
 
-// TakeOverExecs follows the commands whose process has died; see commands.Service.
-func (e *Engine) TakeOverExecs(ctx context.Context) (time.Time, error) {
+// TakeOverExecs follows the commands whose reconciler has died; see commands.Service.
+func (e *Service) TakeOverExecs(ctx context.Context) (time.Time, error) {
 	return e.commands.TakeOver(ctx)
 }
 
 // ReconcileProcesses starts the processes that are due; see processes.Service.
-func (e *Engine) ReconcileProcesses(ctx context.Context) (time.Time, error) {
+func (e *Service) ReconcileProcesses(ctx context.Context) (time.Time, error) {
 	return e.processes.Reconcile(ctx)
 }
 
 // CheckCompanions begins the health checks of a backend's companions that are due; see companions.Service.
-func (e *Engine) CheckCompanions(ctx context.Context, b sandbox.Backend, minPause time.Duration) error {
+func (e *Service) CheckCompanions(ctx context.Context, b sandbox.Backend, minPause time.Duration) error {
 	return e.companions.Check(ctx, b, minPause)
 }
 
 // BoundOutput drops the oldest output wherever too much is kept; see output.Service.
-func (e *Engine) BoundOutput(ctx context.Context) error { return e.outputs.Bound(ctx) }
+func (e *Service) BoundOutput(ctx context.Context) error { return e.outputs.Bound(ctx) }
 
 // ListLLMCalls implements service.Reports.
-func (e *Engine) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sandbox.LLMCall, error) {
+func (e *Service) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sandbox.LLMCall, error) {
 	return e.llm.Calls(ctx, q)
 }
 
 // Purge removes what ended more than ttl ago, sandboxes that are kept for a post-mortem included; see
 // retention.Service.
-func (e *Engine) Purge(ctx context.Context, ttl time.Duration) (retention.Purged, error) {
+func (e *Service) Purge(ctx context.Context, ttl time.Duration) (retention.Purged, error) {
 	return e.retention.Purge(ctx, ttl)
 }
 
 // PurgeUsage removes old samples of usage; see retention.Service.
-func (e *Engine) PurgeUsage(ctx context.Context) error { return e.retention.PurgeUsage(ctx) }
+func (e *Service) PurgeUsage(ctx context.Context) error { return e.retention.PurgeUsage(ctx) }
 
 // CollectEgress records what the gateways of a backend have logged, attempts to reach hosts and calls of models, and
 // tells them what calls may still cost; see egresslog.Collector and llm.Service.
-func (e *Engine) CollectEgress(ctx context.Context, b sandbox.Backend) error {
+func (e *Service) CollectEgress(ctx context.Context, b sandbox.Backend) error {
 	x, err := e.BackendFor(b)
 	if err != nil {
 		return err
@@ -123,7 +123,7 @@ const (
 
 // EndOverdue ends leases whose time is up, and removes what leases that have ended left, for a process that runs no
 // loop. It returns once they are gone, or with the errors of those that are not.
-func (e *Engine) EndOverdue(ctx context.Context) error {
+func (e *Service) EndOverdue(ctx context.Context) error {
 	var ids []string
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		ids, err = tx.OverdueSandboxes(overdueLimit)
@@ -142,7 +142,7 @@ func (e *Engine) EndOverdue(ctx context.Context) error {
 // endedByCleanup is why the cleanup ttl ends a post-mortem.
 const endedByCleanup = "cleanup_ttl"
 
-// endOldRetentions ends the post-mortems of what failed before a moment, however long they were to last.
+// endOldRetentions ends the post-mortems of sandboxes that failed before a time, however long they were to last.
 func endOldRetentions(tx *ledger.Tx, before micro.Time) (done retention.Purged, more bool, err error) {
 	rows, err := tx.KeptSandboxes(before, retention.Batch)
 	if err == nil {

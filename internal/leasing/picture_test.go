@@ -32,7 +32,7 @@ type picture struct {
 }
 
 // look reads everything. It is for a moment at which nobody works.
-func look(ctx context.Context, store *ledger.Store, engine *leasing.Engine,
+func look(ctx context.Context, store *ledger.Store, engine *leasing.Service,
 	boxes map[string]driver.Observation) (*picture, error) {
 	p := &picture{
 		now:     store.Now(),
@@ -99,7 +99,7 @@ func (p *picture) sandboxIDs() (ids []string) {
 	return ids
 }
 
-func allEvents(ctx context.Context, engine *leasing.Engine) (all []sandbox.Event, err error) {
+func allEvents(ctx context.Context, engine *leasing.Service) (all []sandbox.Event, err error) {
 	for {
 		f := sandbox.EventFilter{}
 		if len(all) > 0 {

@@ -97,7 +97,7 @@ func (w *world) wantEvents(sandboxID string, want ...sandbox.EventType) {
 	}
 }
 
-func TestManyTakeFromAPoolAndNobodyTwice(t *testing.T) {
+func TestManyTakeFromAPoolAndNoSandboxIsGivenTwice(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(withPool(4))
@@ -156,7 +156,7 @@ func TestSeveralEnginesDoNotOverfillAPool(t *testing.T) {
 	})
 }
 
-func TestWhatWaitsIsReplacedByTTL(t *testing.T) {
+func TestSandboxesOfAPoolAreReplacedAtTheirTTL(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.resync = time.Hour
 		w.startLoop()
@@ -398,7 +398,7 @@ func TestClaimOnAPooledSandboxIsFinishedAfterACrash(t *testing.T) {
 	})
 }
 
-func TestAcquireMakesAnewWhatThePoolHasLost(t *testing.T) {
+func TestAnAcquireCreatesASandboxWhereThePoolLostIts(t *testing.T) {
 	for name, lose := range map[string]func(w *world, id string){
 		"it vanished": func(w *world, id string) {
 			w.backend.Fail(fake.OpAssign, sandbox.Errorf(sandbox.NotFound, "there is no sandbox %s", id))

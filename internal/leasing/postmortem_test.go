@@ -38,7 +38,7 @@ func (w *world) exists(sandboxID string) sandbox.State { return w.backend.Sandbo
 func TestASandboxThatFailedIsKeptStoppedForAWhile(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.failed()
-		kept := w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed)
+		kept := w.sandboxIs(sandbox.SandboxFailed, sandbox.ReasonCrashed)
 		w.want(kept, sandbox.LeaseExpired, sandbox.EndedByCrashed)
 		if until := kept.KeptUntil.Sub(kept.EndedAt); until != sandbox.DefaultPostMortem.D() || kept.ErrorMessage == "" ||
 			w.exists(l.SandboxID) != sandbox.StateStopped {
@@ -49,9 +49,9 @@ func TestASandboxThatFailedIsKeptStoppedForAWhile(t *testing.T) {
 			w.Errorf("a command in it: %v", err)
 		}
 		later(59 * time.Minute)
-		w.want(w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
+		w.want(w.sandboxIs(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
 		later(time.Minute)
-		gone := w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed)
+		gone := w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonCrashed)
 		if w.want(gone, sandbox.LeaseDestroyed, sandbox.EndedByCrashed); !gone.KeptUntil.IsZero() ||
 			w.exists(l.SandboxID) != "" {
 			w.Errorf("it is kept until %v, and is %q on its backend", gone.KeptUntil, w.exists(l.SandboxID))
@@ -65,7 +65,7 @@ func TestASandboxThatFailedIsKeptStoppedForAWhile(t *testing.T) {
 	})
 }
 
-func TestWhatIsKeptIsStoppedWhoeverStartsIt(t *testing.T) {
+func TestAKeptSandboxThatIsStartedIsStoppedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.resync = 30 * time.Second
 		l := w.failed()
@@ -76,24 +76,24 @@ func TestWhatIsKeptIsStoppedWhoeverStartsIt(t *testing.T) {
 		}
 		w.backend.Remove(l.SandboxID)
 		later(35 * time.Second)
-		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
+		w.want(w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
 	})
 }
 
-func TestWhatCannotBeStoppedIsNotKept(t *testing.T) {
+func TestASandboxThatCannotBeStoppedIsNotKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.backend.Fail(fake.OpSleep, sandbox.Errorf(sandbox.Failed, "it does not stop"))
 		w.failed()
-		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
+		w.want(w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
 	})
 }
 
-func TestWhatIsKeptHoldsUpNobody(t *testing.T) {
+func TestAKeptSandboxDelaysNoOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		first := w.failed(func(p *sandbox.PutEnvironment) {
 			p.Snapshot, p.InitialData = &sandbox.SnapshotSpec{}, map[string]string{"map": "gold"}
 		})
-		w.want(w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
+		w.want(w.sandboxIs(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
 		next := w.acquire(ann)
 		if text, _ := w.backend.FileOf(next.SandboxID, "/data/map"); next.Generation != 2 ||
 			next.Snapshot.RestoredFrom == nil || text != "gold" {
@@ -119,7 +119,7 @@ func TestWhatIsKeptHoldsUpNobody(t *testing.T) {
 	})
 }
 
-func TestWhatIsKeptGoesEarlierWhen(t *testing.T) {
+func TestAKeptSandboxIsRemovedEarlierWhen(t *testing.T) {
 	for name, end := range map[string]func(w *world) error{
 		"its generation is released": func(w *world) error {
 			_, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease, Generation: 1})
@@ -143,17 +143,17 @@ func TestWhatIsKeptGoesEarlierWhen(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.failed(keptFor(700 * time.Hour))
-				w.want(w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
+				w.want(w.sandboxIs(sandbox.SandboxFailed, sandbox.ReasonCrashed), sandbox.LeaseExpired, sandbox.EndedByCrashed)
 				if err := end(w); err != nil {
 					w.Fatal(err)
 				}
-				w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
+				w.want(w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
 			})
 		})
 	}
 }
 
-func TestCommandsAndSessionsEndWithWhatFailed(t *testing.T) {
+func TestCommandsAndSessionsEndWithAFailedSandbox(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		l := w.acquire(ann)
@@ -161,7 +161,7 @@ func TestCommandsAndSessionsEndWithWhatFailed(t *testing.T) {
 		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "20h"}, Timeout: sandbox.Duration(23 * time.Hour)})
 		later(time.Second)
 		w.failed()
-		if w.standing(sandbox.SandboxFailed, sandbox.ReasonCrashed); w.exists(l.SandboxID) != sandbox.StateStopped {
+		if w.sandboxIs(sandbox.SandboxFailed, sandbox.ReasonCrashed); w.exists(l.SandboxID) != sandbox.StateStopped {
 			w.Errorf("it is %q", w.exists(l.SandboxID))
 		}
 		w.wantExec(x.ID, sandbox.ExecFailed)
@@ -172,7 +172,7 @@ func TestCommandsAndSessionsEndWithWhatFailed(t *testing.T) {
 	})
 }
 
-func TestWhatIsKeptCostsAsWhatSleeps(t *testing.T) {
+func TestAKeptSandboxCostsAsMuchAsASleepingOne(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.failed(keptFor(time.Hour))
 		before, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
@@ -191,8 +191,8 @@ func TestWhatIsKeptCostsAsWhatSleeps(t *testing.T) {
 	})
 }
 
-// TestWhatIsGoneByTheRulesIsNotKept: an agent that dies while its sandbox is down leaves nothing.
-func TestWhatIsGoneByTheRulesIsNotKept(t *testing.T) {
+// TestACrashedSandboxThatAConditionEndsIsNotKept: an agent that dies while its sandbox is down leaves nothing.
+func TestACrashedSandboxThatAConditionEndsIsNotKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(rpgGame)
@@ -204,14 +204,14 @@ func TestWhatIsGoneByTheRulesIsNotKept(t *testing.T) {
 		later(time.Minute)
 		w.condition("agent.death", ann)
 		later(time.Second)
-		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+		w.want(w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonCrashed), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
 	})
 }
 
 func rpgGame(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG }
 
-// TestAConditionOfTheMomentOfALeaseLeavesWhatIsKept: it is of the life before, as for a lease that lives.
-func TestAConditionOfTheMomentOfALeaseLeavesWhatIsKept(t *testing.T) {
+// TestAConditionOfTheMomentALeaseBeganLeavesAKeptSandbox: it is of the life before, as for a lease that lives.
+func TestAConditionOfTheMomentALeaseBeganLeavesAKeptSandbox(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.failed(rpgGame)
 		for _, c := range []struct {

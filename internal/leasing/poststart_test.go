@@ -146,7 +146,7 @@ func (w *world) wantFailedStart(err error, why ...string) sandbox.Lease {
 		}
 	}
 	later(time.Second)
-	l := w.standing(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed)
+	l := w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed)
 	if w.want(l, sandbox.LeaseDestroyed, sandbox.EndedByFailed); !l.ReadyAt.IsZero() || len(w.backend.Sandboxes()) != 0 {
 		w.Errorf("it was ready at %v, and %d sandboxes are left", l.ReadyAt, len(w.backend.Sandboxes()))
 	}
@@ -197,7 +197,7 @@ func TestAPostStartCommandThatIsCancelledFailsTheLease(t *testing.T) {
 			w.Fatal(err)
 		}
 		later(time.Second)
-		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed), sandbox.LeaseDestroyed,
+		w.want(w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed), sandbox.LeaseDestroyed,
 			sandbox.EndedByFailed)
 	})
 }
@@ -274,7 +274,7 @@ func TestASandboxThatStopsUnderAPostStartCommandFailsTheLease(t *testing.T) {
 			w.Fatal(err)
 		}
 		later(10 * time.Second)
-		w.want(w.standing(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed), sandbox.LeaseDestroyed,
+		w.want(w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonPostStartFailed), sandbox.LeaseDestroyed,
 			sandbox.EndedByFailed)
 	})
 }
@@ -309,8 +309,8 @@ func TestASandboxOfAPoolRunsItsPostStartCommandsForItsLease(t *testing.T) {
 	})
 }
 
-// TestACommandThatMakesASandboxIsFollowedByWhoMakesIt: others leave it alone although nobody follows it.
-func TestACommandThatMakesASandboxIsFollowedByWhoMakesIt(t *testing.T) {
+// TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly: others leave it alone although nobody follows it.
+func TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		w.environment(begins("sleep 10m"))
 		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {

@@ -21,7 +21,7 @@ import (
 // begun arrives late.
 type process struct {
 	store  *ledger.Store
-	engine *leasing.Engine
+	engine *leasing.Service
 	// life ends when it dies or freezes; requests to it end with it.
 	life context.Context
 	end  context.CancelFunc
@@ -112,9 +112,9 @@ func (p *process) ask(f func() error) error {
 	}
 }
 
-// bury waits until nothing of a process that has died, or is to stop, is left. What a frozen one had
+// awaitGone waits until nothing of a process that has died, or is to stop, is left. What a frozen one had
 // begun arrives now.
-func (p *process) bury() {
+func (p *process) awaitGone() {
 	p.end()
 	p.part.Do(func() { close(p.parted) })
 	if !p.isFrozen() {
@@ -150,8 +150,8 @@ const slowBy = 4 * time.Second
 
 // faults are what is to happen to the next calls of a backend.
 type faults struct {
-	// stray is told of a sandbox that may be made when nobody waits for it any more.
-	stray func(id string)
+	// orphan is told of a sandbox that may be made when nobody waits for it any more.
+	orphan func(id string)
 
 	mu   sync.Mutex // guards next
 	next map[fake.Op][]fault
@@ -201,7 +201,7 @@ func (w *wire) call(ctx context.Context, op fake.Op, id string, effect func(ctx 
 	}
 	kind := w.faults.take(op)
 	if (kind == late || kind == freezes) && op == fake.OpSpawn {
-		w.faults.stray(id)
+		w.faults.orphan(id)
 	}
 	switch kind {
 	case refused:

@@ -36,7 +36,7 @@ type site struct {
 	path     string
 	store    *ledger.Store
 	backend  *fake.Executor
-	engines  [2]*leasing.Engine
+	engines  [2]*leasing.Service
 	stopLoop func()
 	clients  sync.WaitGroup
 
@@ -111,7 +111,7 @@ func (s *site) die(i int) {
 }
 
 // client asks one of the replicas for something, for as long as its patience lasts.
-func (s *site) client(ask func(ctx context.Context, e *leasing.Engine)) {
+func (s *site) client(ask func(ctx context.Context, e *leasing.Service)) {
 	e := s.engines[rapid.IntRange(0, 1).Draw(s.T, "replica")]
 	patience := time.Duration(rapid.SampledFrom([]int{1, 7, 200}).Draw(s.T, "patience")) * time.Second
 	s.clients.Go(func() {
@@ -128,7 +128,7 @@ func (s *site) run() {
 		"again":   func(*rapid.T) { s.put() },
 		"acquire": func(*rapid.T) { s.acquire() },
 		"release": func(*rapid.T) {
-			s.client(func(ctx context.Context, e *leasing.Engine) { _, _ = e.Release(ctx, sandbox.LeaseRef{ID: annLease}) })
+			s.client(func(ctx context.Context, e *leasing.Service) { _, _ = e.Release(ctx, sandbox.LeaseRef{ID: annLease}) })
 		},
 		"delete": func(*rapid.T) { s.delete() },
 		"making": func(*rapid.T) { s.set(&s.making, rapid.SampledFrom(behaviours).Draw(s.T, "making")) },
@@ -169,7 +169,7 @@ func (s *site) asked() int {
 
 func (s *site) put() {
 	createOnly := rapid.Bool().Draw(s.T, "create only")
-	s.client(func(ctx context.Context, e *leasing.Engine) {
+	s.client(func(ctx context.Context, e *leasing.Service) {
 		before := s.asked()
 		env, err := e.PutEnvironment(ctx, creating(func(p *sandbox.PutEnvironment) { p.CreateOnly = createOnly }))
 		if err == nil && env.Status != sandbox.EnvironmentOpen && s.asked() == 0 && before == 0 {
@@ -180,14 +180,14 @@ func (s *site) put() {
 
 func (s *site) acquire() {
 	noWait := rapid.Bool().Draw(s.T, "at once")
-	s.client(func(ctx context.Context, e *leasing.Engine) {
+	s.client(func(ctx context.Context, e *leasing.Service) {
 		_, _ = e.Acquire(ctx, sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: noWait})
 	})
 }
 
 func (s *site) delete() {
 	force := rapid.Bool().Draw(s.T, "force")
-	s.client(func(ctx context.Context, e *leasing.Engine) {
+	s.client(func(ctx context.Context, e *leasing.Service) {
 		s.mu.Lock()
 		s.deletes++
 		s.mu.Unlock()

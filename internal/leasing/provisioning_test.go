@@ -24,7 +24,7 @@ func creating(change ...func(p *sandbox.PutEnvironment)) sandbox.PutEnvironment 
 }
 
 // begin asks an engine to create the environment and returns where the outcome will be.
-func begin(ctx context.Context, e *leasing.Engine, p sandbox.PutEnvironment) <-chan error {
+func begin(ctx context.Context, e *leasing.Service, p sandbox.PutEnvironment) <-chan error {
 	done := make(chan error, 1)
 	go func() {
 		_, err := e.PutEnvironment(ctx, p)

@@ -28,12 +28,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// oldSandboxes are retired while conditions arrive; each has four events, two usage periods and a delivery.
+// oldSandboxes are purged while conditions arrive; each has four events, two usage periods and a delivery.
 const oldSandboxes = 100_000
 
-// BenchmarkReceiptsWhileRetiring removes a month of a busy server's history while 16 senders deliver
+// BenchmarkReceiptsDuringAPurge removes a month of a busy server's history while 16 senders deliver
 // conditions one after the other, and reports how long these waited then, and before.
-func BenchmarkReceiptsWhileRetiring(b *testing.B) {
+func BenchmarkReceiptsDuringAPurge(b *testing.B) {
 	b.Run("SQLite", func(b *testing.B) {
 		path := filepath.Join(b.TempDir(), "ledger.db")
 		receiptsWhileRetiring(b, "sqlite://"+path, "sqlite", path)
@@ -63,13 +63,13 @@ func receiptsWhileRetiring(b *testing.B, url, dialect, dsn string) {
 	b.ResetTimer()
 	for b.Loop() {
 		s.during("before", func() { time.Sleep(3 * time.Second) }) //nolint:forbidigo // the measured time without a purge
-		s.during("retiring", func() {
+		s.during("purging", func() {
 			began := time.Now()
 			done, err := engine.Purge(b.Context(), retention.DefaultTTL)
 			if err != nil || done.Sandboxes != oldSandboxes || done.Events != 4*oldSandboxes || done.Deliveries != oldSandboxes {
 				b.Fatalf("removed %+v: %v", done, err)
 			}
-			b.ReportMetric(time.Since(began).Seconds(), "retire-s")
+			b.ReportMetric(time.Since(began).Seconds(), "purge-s")
 		})
 	}
 }
@@ -77,7 +77,7 @@ func receiptsWhileRetiring(b *testing.B, url, dialect, dsn string) {
 // senders deliver conditions while something else happens.
 type senders struct {
 	*testing.B
-	engine *leasing.Engine
+	engine *leasing.Service
 	n      atomic.Int64
 }
 

@@ -17,7 +17,7 @@ import (
 )
 
 // TestCostsAreTheSameAfterRetention compares whole reports of random usage before and after some of
-// its sandboxes are retired: they are equal, or the query cuts days of which only the day is kept.
+// its sandboxes are purged: they are equal, or the query cuts days of which only the day is kept.
 func TestCostsAreTheSameAfterRetention(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -123,9 +123,9 @@ func (w *world) graveyard(sandboxes, events int) {
 	}
 }
 
-// TestSeveralEnginesRetireTheSameOnce has three engines retire at once, one of which gives up on the
+// TestSeveralEnginesPurgeTheSameOnce has three engines purge at once, one of which gives up on the
 // way; another one finishes later.
-func TestSeveralEnginesRetireTheSameOnce(t *testing.T) {
+func TestSeveralEnginesPurgeTheSameOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.graveyard(500, 3)
@@ -162,7 +162,7 @@ func TestSeveralEnginesRetireTheSameOnce(t *testing.T) {
 	})
 }
 
-// TestOneBatchIsBounded retires a sandbox that has more events than a batch.
+// TestOneBatchIsBounded purges a sandbox that has more events than a batch.
 func TestOneBatchIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -182,8 +182,8 @@ func TestOneBatchIsBounded(t *testing.T) {
 	})
 }
 
-// TestLoopRetiresWhatIsOldEnough: a reconciler removes what was destroyed cleanup_ttl ago.
-func TestLoopRetiresWhatIsOldEnough(t *testing.T) {
+// TestALoopPurgesWhatIsOldEnough: a reconciler removes what was destroyed cleanup_ttl ago.
+func TestALoopPurgesWhatIsOldEnough(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cleanup = 2 * time.Hour
 		w.resync = time.Minute
@@ -195,7 +195,7 @@ func TestLoopRetiresWhatIsOldEnough(t *testing.T) {
 		}
 		later(2 * time.Hour)
 		if l := w.lease(annLease); !l.PurgedAt.IsZero() {
-			t.Errorf("it was retired at %s, and had ended at %s", l.PurgedAt, l.EndedAt)
+			t.Errorf("it was purged at %s, and had ended at %s", l.PurgedAt, l.EndedAt)
 		}
 		later(10 * time.Minute)
 		if l := w.lease(annLease); l.PurgedAt.IsZero() || l.Status != sandbox.LeaseDestroyed ||

@@ -14,7 +14,7 @@ const (
 	maxBatch = 256
 	// maxGather bounds how long a batch waits for deliveries that are expected.
 	maxGather = 5 * time.Millisecond
-	// maxRaces bounds how often a batch is tried again because another process stored one of it.
+	// maxRaces bounds how often a batch is tried again because another process stored one of its deliveries.
 	maxRaces = 5
 	// batchTimeout bounds how long a batch waits for its turn to be written.
 	batchTimeout = 10 * time.Second
@@ -24,8 +24,8 @@ const (
 var errRaced = errors.New("a delivery of the batch was stored meanwhile")
 
 // Deliver implements service.Conditions: one transaction stores the delivery, the events, and
-// what is wanted from now on; the loop does the rest.
-func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
+// which leases end; the loop removes their sandboxes.
+func (e *Service) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err := d.Condition.Validate(); err != nil {
 		return sandbox.Receipt{}, err
 	}
@@ -35,7 +35,7 @@ func (e *Engine) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Recei
 // receipts stores the deliveries that arrive while others are stored together: statements cost more
 // than what they carry. One that comes alone does not wait.
 type receipts struct {
-	engine   *Engine
+	service  *Service
 	arrivals chan *arrival // unbuffered: what was taken from it is answered
 }
 
@@ -55,15 +55,15 @@ func (r *receipts) deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Rec
 	case r.arrivals <- a:
 	case <-ctx.Done():
 		return sandbox.Receipt{}, sandbox.Errorf(sandbox.Unavailable, "message %q was not stored: %w", d.ID, ctx.Err())
-	case <-r.engine.Life().Done():
+	case <-r.service.Life().Done():
 		return sandbox.Receipt{}, sandbox.Errorf(sandbox.Unavailable,
-			"message %q was not stored: the lease engine is closing", d.ID)
+			"message %q was not stored: the lease service is closing", d.ID)
 	}
 	<-a.done
 	return a.receipt, a.err
 }
 
-// run stores deliveries until the engine ends.
+// run stores deliveries until the service ends.
 func (r *receipts) run() {
 	var (
 		answered []*arrival    // by the last write; their senders may send again at once
@@ -77,7 +77,7 @@ func (r *receipts) run() {
 		}
 		if len(arrivals) == 0 {
 			select {
-			case <-r.engine.Life().Done():
+			case <-r.service.Life().Done():
 				return
 			case a := <-r.arrivals:
 				arrivals = append(arrivals, a)
@@ -156,12 +156,12 @@ func (r *receipts) write(arrivals []*arrival) error {
 	for i, a := range arrivals {
 		deliveries[i] = a.delivery
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.engine.Life()), batchTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.service.Life()), batchTimeout)
 	defer cancel()
 	var err error
 	for range maxRaces {
-		err = r.engine.store.Write(ctx, func(tx *ledger.Tx) error {
-			b := batch{engine: r.engine, tx: tx, changed: make(map[string]bool)}
+		err = r.service.store.Write(ctx, func(tx *ledger.Tx) error {
+			b := batch{service: r.service, tx: tx, changed: make(map[string]bool)}
 			if err := b.read(deliveries); err != nil {
 				return err
 			}

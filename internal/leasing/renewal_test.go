@@ -56,21 +56,21 @@ func (w *world) wantAwakeFor(d time.Duration) {
 	}
 }
 
-// TestABackendThatKeepsTimePutsToRestWhatNobodyWorksOn has the reconciler away while a sandbox is not used.
-func TestABackendThatKeepsTimePutsToRestWhatNobodyWorksOn(t *testing.T) {
+// TestABackendThatKeepsTimePutsSandboxesToSleepWithoutAReconciler has the reconciler away while a sandbox is not used.
+func TestABackendThatKeepsTimePutsSandboxesToSleepWithoutAReconciler(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		rested := time.Now().Add(restAfter + keeperGrace)
 		later(20 * time.Minute)
 		w.startLoop()
 		later(time.Second)
-		got := w.standing(sandbox.SandboxStopped, "")
+		got := w.sandboxIs(sandbox.SandboxStopped, "")
 		if w.want(got, sandbox.LeaseActive, ""); got.StopReason != sandbox.StopIdle || len(got.Drift) != 0 {
 			w.Errorf("it stands as %+v", got)
 		}
 		w.findings()
 		w.wantAwakeFor(restAfter + keeperGrace)
 		w.exec(annLease, "echo")
-		w.standing(sandbox.SandboxReady, "")
+		w.sandboxIs(sandbox.SandboxReady, "")
 		later(restAfter + time.Second) // the ledger comes first
 		w.wantAwakeFor(2*restAfter + keeperGrace)
 		if o := w.seen(l); o.Rest != sandbox.StopRequest || !o.StoppedAt.Equal(rested) {
@@ -79,7 +79,7 @@ func TestABackendThatKeepsTimePutsToRestWhatNobodyWorksOn(t *testing.T) {
 	})
 }
 
-func TestARestIsSeenByALookAndIsNoDrift(t *testing.T) {
+func TestARestIsObservedAndIsNoDrift(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		rested := time.Now().Add(restAfter + keeperGrace)
 		later(20 * time.Minute)
@@ -87,7 +87,7 @@ func TestARestIsSeenByALookAndIsNoDrift(t *testing.T) {
 		if err := w.engine.Look(w.Context(), l.SandboxID); err != nil {
 			w.Fatal(err)
 		}
-		got := w.standing(sandbox.SandboxStopped, "")
+		got := w.sandboxIs(sandbox.SandboxStopped, "")
 		if w.want(got, sandbox.LeaseActive, ""); got.StopReason != sandbox.StopIdle {
 			w.Errorf("it stands as %+v", got)
 		}
@@ -96,8 +96,8 @@ func TestARestIsSeenByALookAndIsNoDrift(t *testing.T) {
 	})
 }
 
-// TestAUseOfWhatRestsWakesIt has a command be the first to find that a sandbox rests.
-func TestAUseOfWhatRestsWakesIt(t *testing.T) {
+// TestAUseOfASleepingSandboxWakesIt has a command be the first to find that a sandbox rests.
+func TestAUseOfASleepingSandboxWakesIt(t *testing.T) {
 	for name, rest := range map[string]time.Duration{
 		"rests":       restAfter + 2*keeperGrace,
 		"is about to": restAfter + keeperGrace/2,
@@ -106,7 +106,7 @@ func TestAUseOfWhatRestsWakesIt(t *testing.T) {
 			inKeptWorld(t, func(w *world, l sandbox.Lease) {
 				later(rest)
 				w.exec(annLease, "echo")
-				w.want(w.standing(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
+				w.want(w.sandboxIs(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
 				w.findings()
 				starts := int64(1)
 				if rest > restAfter+keeperGrace {
@@ -176,8 +176,8 @@ func TestABackendThatKeepsTimeHearsOfAnEnvironmentsOtherTimes(t *testing.T) {
 	})
 }
 
-// TestALeaseThatEndsWhileNobodyWorksOnItEndsByItsTTL has the backend end a sandbox that never sleeps.
-func TestALeaseThatEndsWhileNobodyWorksOnItEndsByItsTTL(t *testing.T) {
+// TestALeaseThatEndsWithoutAReconcilerEndsByItsTTL has the backend end a sandbox that never sleeps.
+func TestALeaseThatEndsWithoutAReconcilerEndsByItsTTL(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		w.environment(resting(0))
 		w.exec(annLease, "echo") // which tells of that
@@ -194,8 +194,8 @@ func TestALeaseThatEndsWhileNobodyWorksOnItEndsByItsTTL(t *testing.T) {
 	})
 }
 
-// TestARenewalThatIsLostIsToldBeforeTheNextUse: the ledger decides what lives.
-func TestARenewalThatIsLostIsToldBeforeTheNextUse(t *testing.T) {
+// TestARenewalThatIsLostIsSentBeforeTheNextUse: the ledger decides what lives.
+func TestARenewalThatIsLostIsSentBeforeTheNextUse(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		later(endAfter - time.Minute)
 		w.backend.Fail(fake.OpTouch, away)
@@ -209,13 +209,13 @@ func TestARenewalThatIsLostIsToldBeforeTheNextUse(t *testing.T) {
 		}
 		w.backend.Fail(fake.OpTouch, nil)
 		w.exec(annLease, "echo")
-		w.want(w.standing(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
+		w.want(w.sandboxIs(sandbox.SandboxReady, ""), sandbox.LeaseActive, "")
 		w.findings()
 	})
 }
 
-// TestABackendThatCannotBeToldHoldsUpNoUse has renewals refused for good, as by one that is older.
-func TestABackendThatCannotBeToldHoldsUpNoUse(t *testing.T) {
+// TestABackendThatTakesNoRenewalDelaysNoUse has renewals refused for good, as by one that is older.
+func TestABackendThatTakesNoRenewalDelaysNoUse(t *testing.T) {
 	inKeptWorld(t, func(w *world, _ sandbox.Lease) {
 		w.backend.Fail(fake.OpTouch, sandbox.Errorf(sandbox.Invalid, "there is no such thing"))
 		if _, err := w.engine.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: annLease}}); err != nil {
@@ -254,8 +254,8 @@ func TestARenewalHoldsBeforeItsBackendAnswers(t *testing.T) {
 	})
 }
 
-// TestABackendWithoutTimeIsToldNothing: what others need changes nothing there.
-func TestABackendWithoutTimeIsToldNothing(t *testing.T) {
+// TestABackendThatDoesNotKeepTimeGetsNoRenewal: what others need changes nothing there.
+func TestABackendThatDoesNotKeepTimeGetsNoRenewal(t *testing.T) {
 	inWorld(t, func(w *world) {
 		told := &diary{}
 		w.close()

@@ -19,7 +19,7 @@ func (w *world) gatewayFindings() []sandbox.DriftFinding {
 	return found
 }
 
-func TestAGatewayThatDiedIsMendedWithoutACallAndRecorded(t *testing.T) {
+func TestAGatewayThatDiedIsRepairedWithoutACallAndRecorded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
 		l := w.acquire(ann)
@@ -40,7 +40,7 @@ func TestAGatewayThatDiedIsMendedWithoutACallAndRecorded(t *testing.T) {
 	})
 }
 
-func TestAGatewayThatCannotBeMendedIsAFindingUntilItIsWell(t *testing.T) {
+func TestAGatewayThatCannotBeRepairedIsAFindingUntilItWorks(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
 		l := w.acquire(ann)
@@ -64,7 +64,7 @@ func TestAGatewayThatCannotBeMendedIsAFindingUntilItIsWell(t *testing.T) {
 	})
 }
 
-func TestOnlyGatewaysInUseAreMended(t *testing.T) {
+func TestOnlyGatewaysInUseAreRepaired(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
 		w.startLoop()

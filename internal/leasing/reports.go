@@ -11,7 +11,7 @@ import (
 )
 
 // ListEvents implements service.Reports.
-func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events []sandbox.Event, err error) {
+func (e *Service) ListEvents(ctx context.Context, f sandbox.EventFilter) (events []sandbox.Event, err error) {
 	if err := f.CheckLimit(); err != nil {
 		return nil, err
 	}
@@ -23,7 +23,7 @@ func (e *Engine) ListEvents(ctx context.Context, f sandbox.EventFilter) (events 
 }
 
 // FollowEvents implements service.Reports.
-func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
+func (e *Service) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	if f.Latest {
 		return sandbox.InvalidFields("event filter",
 			[]sandbox.Field{{Name: "latest", Problem: "cannot be followed: events come in the order in which they happen"}})
@@ -46,7 +46,7 @@ func (e *Engine) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 }
 
 // nextEvents returns a page of events and the latest one's id, both as of one moment.
-func (e *Engine) nextEvents(ctx context.Context,
+func (e *Service) nextEvents(ctx context.Context,
 	f sandbox.EventFilter) (events []sandbox.Event, last int64, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		if events, err = tx.Events(f); err != nil {
@@ -60,7 +60,7 @@ func (e *Engine) nextEvents(ctx context.Context,
 }
 
 // ListDrift implements service.Reports.
-func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings []sandbox.DriftFinding, err error) {
+func (e *Service) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings []sandbox.DriftFinding, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
@@ -72,7 +72,7 @@ func (e *Engine) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings
 }
 
 // ListDeliveries implements service.Reports.
-func (e *Engine) ListDeliveries(ctx context.Context,
+func (e *Service) ListDeliveries(ctx context.Context,
 	f sandbox.DeliveryFilter) (list []sandbox.StoredDelivery, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err

@@ -18,10 +18,10 @@ import (
 // resynced is how many sandboxes a resync finds awake.
 const resynced = 200
 
-// BenchmarkSurvey looks at sandboxes that are awake and use CPU, of whose usage a day is kept: without a sample being
+// BenchmarkResync looks at sandboxes that are awake and use CPU, of whose usage a day is kept: without a sample being
 // kept, as in every second resync, and with one of each. It reports what a sample takes up as well, and removes
 // samples as old as a day, a minute's at once.
-func BenchmarkSurvey(b *testing.B) {
+func BenchmarkResync(b *testing.B) {
 	for name, c := range map[string]struct {
 		open   func(b *testing.B) (url, dsn string)
 		driver string
@@ -66,21 +66,21 @@ func BenchmarkSurvey(b *testing.B) {
 
 const minutesKept = int(sandbox.UsageKept / time.Minute)
 
-// surveyBench is an engine with sandboxes that are awake.
-type surveyBench struct {
+// resyncBench is an engine with sandboxes that are awake.
+type resyncBench struct {
 	*testing.B
 	backend *fake.Executor
-	engine  *leasing.Engine
+	engine  *leasing.Service
 	db      *sql.DB
 	ids     []string
 }
 
-func newSurveyBench(b *testing.B, url, dialect, dsn string) *surveyBench {
+func newSurveyBench(b *testing.B, url, dialect, dsn string) *resyncBench {
 	store, err := ledger.Open(b.Context(), url, ledger.Options{})
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := &surveyBench{B: b, backend: fake.New("engine-1", nil)}
+	s := &resyncBench{B: b, backend: fake.New("engine-1", nil)}
 	if s.engine, err = leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{s.backend}}); err != nil {
 		b.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func newSurveyBench(b *testing.B, url, dialect, dsn string) *surveyBench {
 }
 
 // fill stores the samples of resyncs, one a minute, for a number of minutes that ended some minutes ago, in order.
-func (s *surveyBench) fill(minutes, ago int) {
+func (s *resyncBench) fill(minutes, ago int) {
 	s.Helper()
 	newest := time.Now().Add(-time.Duration(ago) * time.Minute).UnixMicro()
 	s.exec(fmt.Sprintf(`WITH RECURSIVE n (i) AS (SELECT %d UNION ALL SELECT i - 1 FROM n WHERE i > 0)
@@ -119,7 +119,7 @@ func (s *surveyBench) fill(minutes, ago int) {
 }
 
 // run resyncs. When samples are not to be kept, there is one of each sandbox from just before.
-func (s *surveyBench) run(b *testing.B, kept bool) {
+func (s *resyncBench) run(b *testing.B, kept bool) {
 	b.Helper()
 	if err := s.engine.Resync(b.Context(), sandbox.Docker); err != nil {
 		b.Fatal(err)
@@ -147,14 +147,14 @@ func (s *surveyBench) run(b *testing.B, kept bool) {
 	b.ReportMetric(spent.Seconds()*1e3/float64(b.N), "cpu-ms/op")
 }
 
-func (s *surveyBench) exec(query string) {
+func (s *resyncBench) exec(query string) {
 	s.Helper()
 	if _, err := s.db.ExecContext(s.Context(), query); err != nil {
 		s.Fatalf("%s: %v", query, err)
 	}
 }
 
-func (s *surveyBench) number(query string) (n int64) {
+func (s *resyncBench) number(query string) (n int64) {
 	s.Helper()
 	if err := s.db.QueryRowContext(s.Context(), query).Scan(&n); err != nil {
 		s.Fatalf("%s: %v", query, err)

@@ -21,15 +21,15 @@ import (
 // endRunLimit is how long a run waits until its sandbox is gone. After that the loop goes on with it.
 const endRunLimit = time.Minute
 
-// Run implements service.Runs. The run's own owner tells its lease from one that the agent had.
-func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
+// Run implements service.Runs. The run's own owner distinguishes its lease from one that the agent had.
+func (e *Service) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	unset := r.Timeout == 0
 	r, err = r.Normalize()
 	if err != nil {
 		return res, err
 	}
 	if unset {
-		r.Timeout = 0 // the environment has one
+		r.Timeout = 0 // use the environment's
 	}
 	if err := e.admitRun(ctx, &r); err != nil {
 		return res, err
@@ -53,7 +53,7 @@ func (e *Engine) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Run
 
 // admitRun refuses a run that its environment does not allow, before a sandbox is made for it, and gives a run
 // that names no agent or timeout one.
-func (e *Engine) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
+func (e *Service) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 	env, err := e.storedEnvironment(ctx, r.EnvironmentID)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (e *Engine) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 
 // storedEnvironment returns an environment as the ledger has it. GetEnvironment also asks the backend what it is
 // deployed with.
-func (e *Engine) storedEnvironment(ctx context.Context, id string) (env *ledger.Environment, err error) {
+func (e *Service) storedEnvironment(ctx context.Context, id string) (env *ledger.Environment, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		env, err = tx.KnownEnvironment(id)
 		return err
@@ -87,7 +87,7 @@ func (e *Engine) storedEnvironment(ctx context.Context, id string) (env *ledger.
 }
 
 // runIn works in a run's sandbox.
-func (e *Engine) runIn(ctx context.Context, ref sandbox.LeaseRef,
+func (e *Service) runIn(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	if r.Files != nil {
 		if err := e.WriteFiles(ctx, ref, "/workspace", r.Files); err != nil {
@@ -102,7 +102,7 @@ func (e *Engine) runIn(ctx context.Context, ref sandbox.LeaseRef,
 }
 
 // collect writes paths as one tar stream, and returns those that match nothing.
-func (e *Engine) collect(ctx context.Context, ref sandbox.LeaseRef,
+func (e *Service) collect(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (missing []string, err error) {
 	out := tar.NewWriter(r.Collected)
 	for _, p := range r.Collect {
@@ -119,7 +119,7 @@ func (e *Engine) collect(ctx context.Context, ref sandbox.LeaseRef,
 
 // collectPath writes a path, or everything that matches a pattern, and reports whether there is anything. It reads the
 // directory of a pattern and picks here: no program of the sandbox is asked what is there.
-func (e *Engine) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *tar.Writer, p string) (bool, error) {
+func (e *Service) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *tar.Writer, p string) (bool, error) {
 	base, matches := p, func(string) bool { return true }
 	if strings.ContainsAny(p, `*?[{\`) {
 		base, _ = doublestar.SplitPattern(p)
@@ -177,7 +177,7 @@ func appendArchive(out *tar.Writer, dir string, archive io.Reader,
 }
 
 // endRun ends a run's lease, if it acquired one, even if the caller has left.
-func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease {
+func (e *Service) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endRunLimit)
 	defer cancel()
 	lease, err := e.Release(ctx, ref)
@@ -198,7 +198,7 @@ func (e *Engine) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease
 
 // billed returns a run's ended lease with the calls of models that its sandbox made, which the ledger otherwise has
 // seconds later.
-func (e *Engine) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease {
+func (e *Service) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease {
 	now, err := e.withCalls(ctx, lease)
 	if err != nil {
 		e.log.WarnContext(ctx, "leasing: the answer to a run lacks its calls of models; the ledger gets them later",
@@ -212,7 +212,7 @@ func (e *Engine) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease 
 }
 
 // withCalls records what the gateway of a lease's environment has of calls of models, and reads the lease again.
-func (e *Engine) withCalls(ctx context.Context, lease sandbox.Lease) (sandbox.Lease, error) {
+func (e *Service) withCalls(ctx context.Context, lease sandbox.Lease) (sandbox.Lease, error) {
 	env, err := e.storedEnvironment(ctx, lease.EnvironmentID)
 	if err != nil || len(env.Spec.LLM) == 0 {
 		return lease, err

@@ -98,8 +98,8 @@ func TestSecretsThatCannotBePutNowArePutLater(t *testing.T) {
 	})
 }
 
-// TestSecretsThatChangeWhileTheyArePutAreOwedStill: the last put wins, whatever was under way.
-func TestSecretsThatChangeWhileTheyArePutAreOwedStill(t *testing.T) {
+// TestSecretsThatChangeWhileTheyArePutArePutAgain: the last put wins, whatever was under way.
+func TestSecretsThatChangeWhileTheyArePutArePutAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withSecret)
 		changed := false

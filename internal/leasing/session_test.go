@@ -40,7 +40,7 @@ func (w *world) line(line string) string {
 }
 
 // recording returns the data of the events of session s of one type, and fails for a gap in the sequence.
-func recording(t *testing.T, e *leasing.Engine, kind sandbox.SessionEventType) string {
+func recording(t *testing.T, e *leasing.Service, kind sandbox.SessionEventType) string {
 	t.Helper()
 	var data strings.Builder
 	f := sandbox.SessionEventFilter{SessionRef: sandbox.SessionRef{LeaseID: annLease, ID: "s"}}
@@ -93,9 +93,9 @@ func TestASessionOutlivesSleepStopAndItsProcess(t *testing.T) {
 	})
 }
 
-// TestWhoTakesACommandOverGoesOnRecording: what a dead process has recorded is recorded once, what it has
+// TestAReplicaThatTakesOverACommandContinuesItsRecording: what a dead process has recorded is recorded once, what it has
 // not is too, and what the line leaves behind is the session's.
-func TestWhoTakesACommandOverGoesOnRecording(t *testing.T) {
+func TestAReplicaThatTakesOverACommandContinuesItsRecording(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		w.session(sandbox.CreateSession{ID: "s"})
 		x := w.start(sandbox.ExecRequest{Session: "s", Shell: "cd maps; echo hello; sleep 5s"})
@@ -253,7 +253,7 @@ func (o opened) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-func TestRecordingsOfRetiredSandboxesAreRemoved(t *testing.T) {
+func TestRecordingsOfPurgedSandboxesAreRemoved(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)

@@ -5,9 +5,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshots"
 )
 
-// StateStore keeps archives of /data, and what commands have written; see snapshotstore.Store, whose contract
-// it is.
-type StateStore interface {
+// ObjectStore stores archives of /data, and output of commands. snapshotstore.Store has its contract.
+type ObjectStore interface {
 	snapshots.Store
 	output.Store
 }

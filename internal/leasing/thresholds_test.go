@@ -30,7 +30,7 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 				return time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC).Add(time.Duration(passed.Load()))
 			}
 			url, backend := fresh(t), fake.New("engine", now)
-			var engines []*leasing.Engine
+			var engines []*leasing.Service
 			for range 2 {
 				store, err := ledger.Open(t.Context(), url, ledger.Options{Now: now})
 				if err != nil {
@@ -51,7 +51,7 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 			put(t, engines[0], func(p *sandbox.PutEnvironment) {
 				p.TTL, p.Budget = sandbox.Duration(time.Hour), &sandbox.Budget{Monthly: sandbox.USD}
 			})
-			acquire := func(e *leasing.Engine, agent string) error {
+			acquire := func(e *leasing.Service, agent string) error {
 				_, err := e.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
 				return err
 			}
@@ -169,7 +169,7 @@ func TestWhatTheLastMomentsOfAMonthCostIsToldOf(t *testing.T) {
 }
 
 // put makes an environment.
-func put(t *testing.T, e *leasing.Engine, change func(p *sandbox.PutEnvironment)) {
+func put(t *testing.T, e *leasing.Service, change func(p *sandbox.PutEnvironment)) {
 	t.Helper()
 	p := sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
 		Type: sandbox.TypeCatan, Image: "player", Network: sandbox.NetworkNone}}
@@ -180,7 +180,7 @@ func put(t *testing.T, e *leasing.Engine, change func(p *sandbox.PutEnvironment)
 }
 
 // toldOf returns the thresholds of budgets that events tell of.
-func toldOf(t *testing.T, e *leasing.Engine) (told []sandbox.BudgetReached) {
+func toldOf(t *testing.T, e *leasing.Service) (told []sandbox.BudgetReached) {
 	t.Helper()
 	events, err := e.ListEvents(context.Background(), sandbox.EventFilter{EnvironmentID: game})
 	if err != nil {

@@ -275,7 +275,7 @@ type meter struct {
 	*rapid.T
 	host    *ledgertest.Host
 	store   *ledger.Store
-	engine  *leasing.Engine
+	engine  *leasing.Service
 	backend *fake.Executor
 	steps   bool // the clock may be set
 	records bool // the backend records when sandboxes run

@@ -31,7 +31,7 @@ func status(s *ledger.Sandbox, held, now micro.Time) sandbox.LeaseStatus {
 
 // view returns a sandbox as the lease that its readers know, with its cost and open findings. It is
 // for transactions that read: in others the position of the events is not known.
-func (e *Engine) view(tx *ledger.Tx, s *ledger.Sandbox) (sandbox.Lease, error) {
+func (e *Service) view(tx *ledger.Tx, s *ledger.Sandbox) (sandbox.Lease, error) {
 	views, err := e.views(tx, []ledger.Sandbox{*s})
 	if err != nil {
 		return sandbox.Lease{}, err
@@ -39,7 +39,7 @@ func (e *Engine) view(tx *ledger.Tx, s *ledger.Sandbox) (sandbox.Lease, error) {
 	return views[0], nil
 }
 
-func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, error) {
+func (e *Service) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
@@ -80,7 +80,7 @@ func (e *Engine) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, e
 }
 
 // containerID returns the id of a sandbox's container, "" where there is none or this process has not seen it.
-func (e *Engine) containerID(s *ledger.Sandbox) string {
+func (e *Service) containerID(s *ledger.Sandbox) string {
 	if s.Phase != sandbox.PhaseAwake && s.Phase != sandbox.PhaseAsleep {
 		return ""
 	}
@@ -122,7 +122,7 @@ func lease(s *ledger.Sandbox, held, now micro.Time) sandbox.Lease {
 		ExpiresAt: s.ExpiresAt(held, now).Time(), ObservedAt: s.ObservedAt.Time(),
 		EndedAt: s.Ending.At.Time(), EndedBy: s.Ending.By, EndReason: s.Ending.Reason, KeptUntil: s.Ending.KeptUntil.Time(),
 		DestroyedAt: s.Ending.DestroyedAt.Time(),
-		Snapshot:    snapshots.LeaseState(s), Attempts: s.Schedule.Attempts, LastError: s.Schedule.LastError,
+		Snapshot:    snapshots.LeaseSnapshot(s), Attempts: s.Schedule.Attempts, LastError: s.Schedule.LastError,
 		LastSequence: s.LastSequence, Companions: s.CompanionStatuses(),
 	}
 	if s.Desired == ledger.Present {

@@ -86,9 +86,9 @@ func TestAConditionIsKnownAgainAfterTheClockWasSetBack(t *testing.T) {
 // A lease ends while its backend puts the sandbox to sleep, which may save a large disk, or wakes it. The sandbox is killed
 // at once, and not after that.
 func TestAnEndInterruptsASleepAndAWake(t *testing.T) {
-	steps := map[fake.Op]func(*leasing.Engine, context.Context, sandbox.LeaseRef) (sandbox.Lease, error){
-		fake.OpSleep: (*leasing.Engine).Sleep,
-		fake.OpWake:  (*leasing.Engine).Wake,
+	steps := map[fake.Op]func(*leasing.Service, context.Context, sandbox.LeaseRef) (sandbox.Lease, error){
+		fake.OpSleep: (*leasing.Service).Sleep,
+		fake.OpWake:  (*leasing.Service).Wake,
 	}
 	for op, step := range steps {
 		t.Run(string(op), func(t *testing.T) {

@@ -144,7 +144,7 @@ func TestAWitnessThatWasPrunedIsLeftAgain(t *testing.T) {
 		w.environment()
 		w.acquire(ann)
 		w.backend.PruneWitnesses()
-		w.surveyNow()
+		w.resyncNow()
 		if n := w.backend.Witnesses()[w.store.ID()]; n == 0 {
 			w.Error("the engine has no witness")
 		}
@@ -171,7 +171,7 @@ func TestALedgerOfAnOlderProgramLeavesItsWitness(t *testing.T) {
 				w.backend.PruneWitnesses()
 				w.backend.Reopen()
 				w.open()
-				w.surveyNow()
+				w.resyncNow()
 				if n := w.backend.Witnesses()[w.store.ID()]; n == 0 {
 					w.Error("the engine has no witness")
 				}
@@ -373,7 +373,7 @@ func TestAWithdrawnWitnessIsForgotten(t *testing.T) {
 				if dies {
 					execute(w.T, w.path, "UPDATE environments SET status = 'deleting'")
 				}
-				w.surveyNow()
+				w.resyncNow()
 				if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {
 					w.Error(err)
 				}
@@ -393,7 +393,7 @@ func TestADeletionOnACloneRemovesNothing(t *testing.T) {
 		for range 2 {
 			err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game})
 			w.refused("deleting", err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
-			w.surveyNow()
+			w.resyncNow()
 		}
 		back()
 		if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {
@@ -489,7 +489,7 @@ func TestTwoExecutorsOfOneKindAreRefused(t *testing.T) {
 }
 
 // replica returns a service on the world's ledger with an engine of its own.
-func (w *world) replica(instance string) (e *leasing.Engine, end func()) {
+func (w *world) replica(instance string) (e *leasing.Service, end func()) {
 	w.Helper()
 	e, err := leasing.New(leasing.Config{
 		Store:     w.store,

@@ -179,7 +179,7 @@ func TestAFetchThatFailsFailsTheLease(t *testing.T) {
 					t.Fatalf("the acquire ended with %v", err)
 				}
 				later(time.Second)
-				l := w.standing(sandbox.SandboxDeleted, sandbox.ReasonWorkspaceFailed)
+				l := w.sandboxIs(sandbox.SandboxDeleted, sandbox.ReasonWorkspaceFailed)
 				w.want(l, sandbox.LeaseDestroyed, sandbox.EndedByFailed)
 				if told := w.told(l.SandboxID); count(told, sandbox.EventExecStarted) != 0 ||
 					count(told, sandbox.EventFailed) != 1 {

@@ -32,7 +32,7 @@ type world struct {
 	beside  []driver.Executor // other backends, of engines that are opened from now on
 	bucket  *bucket
 	observe lifecycle.Observer // of engines that are opened from now on
-	engine  *leasing.Engine
+	engine  *leasing.Service
 	stop    func()
 	now     func() time.Time // the ledger's clock
 	poll    time.Duration    // the loop's backstop
@@ -82,12 +82,12 @@ func (w *world) open() {
 	w.engine = w.newEngine(store)
 }
 
-func (w *world) newEngine(store *ledger.Store) *leasing.Engine {
+func (w *world) newEngine(store *ledger.Store) *leasing.Service {
 	w.Helper()
 	e, err := leasing.New(leasing.Config{
 		Store:      store,
 		Executors:  append([]driver.Executor{w.backend}, w.beside...),
-		State:      w.bucket,
+		Objects:    w.bucket,
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
 		Version:    "test",
 		Keys:       seal.InFile(w.path+".key", true),

@@ -74,7 +74,7 @@ func TestNoStatementOfALeaseReadsItsHistory(t *testing.T) {
 }
 
 // newEngine returns an engine with an environment that has a budget.
-func newEngine(t *testing.T, store *ledger.Store) *leasing.Engine {
+func newEngine(t *testing.T, store *ledger.Store) *leasing.Service {
 	t.Helper()
 	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine", nil)}})
 	if err != nil {

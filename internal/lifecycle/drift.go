@@ -112,8 +112,8 @@ type difference struct {
 
 const (
 	fieldState = "state"
-	// fieldIncarnation is that of a sandbox which stopped and started again unseen.
-	fieldIncarnation = "incarnation"
+	// fieldBoot is the field of findings about a sandbox that stopped and started again unseen. Readers know its value.
+	fieldBoot = "incarnation"
 )
 
 // hangs is the difference of a sandbox about which its backend does not answer, while it answers about others.
@@ -164,7 +164,7 @@ func compare(s *ledger.Sandbox, o driver.Observation) []difference {
 	}
 	if s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateRunning && s.Meter.Boot > 0 && o.Boot > s.Meter.Boot {
 		d = append(d, difference{
-			sandbox.DriftStopped, fieldIncarnation, strconv.FormatInt(s.Meter.Boot, 10), strconv.FormatInt(o.Boot, 10),
+			sandbox.DriftStopped, fieldBoot, strconv.FormatInt(s.Meter.Boot, 10), strconv.FormatInt(o.Boot, 10),
 		})
 	}
 	figure := func(field string, expected, observed int64) {
@@ -245,7 +245,7 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 			how = "the lease follows it"
 		case f.Kind == sandbox.DriftChanged:
 			how = "it is as expected again"
-		case f.Field == fieldIncarnation && micro.At(f.LastSeenAt).Add(micro.SpanOf(CrashClears)) <= tx.Now:
+		case f.Field == fieldBoot && micro.At(f.LastSeenAt).Add(micro.SpanOf(CrashClears)) <= tx.Now:
 			how = "it has run since"
 		}
 		if how == "" {
@@ -282,7 +282,7 @@ func (c *Core) recordOne(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation,
 		}
 	}
 	switch {
-	case d.field == fieldIncarnation:
+	case d.field == fieldBoot:
 		return c.restartedUnseen(tx, s)
 	case d.field != fieldState:
 		return nil

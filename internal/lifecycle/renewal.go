@@ -17,15 +17,15 @@ import (
 // that its backend put to sleep had no reconciler, and stays asleep. Only the ledger ends leases: if a renewal was lost
 // and the backend ended the sandbox, the reconciler repeats the renewal, and the sandbox starts again.
 
-// keepsTime reports whether a sandbox's backend does, or that is unknown here.
+// keepsTime reports whether the backend of a sandbox keeps time, or is unknown here.
 func (c *Core) keepsTime(s *ledger.Sandbox) bool {
 	x := c.backends[s.Backend]
 	return x == nil || x.Capabilities().KeepsTime
 }
 
-// OweRenewal notes that a sandbox's backend has not seen a use of it, or its limits, and reports whether it has to be
-// told.
-func (c *Core) OweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
+// MarkRenewalPending notes that the backend of a sandbox has not seen a use, or changed limits. It reports false for a
+// backend that needs no renewal.
+func (c *Core) MarkRenewalPending(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	if !c.keepsTime(s) {
 		return false
 	}
@@ -36,11 +36,11 @@ func (c *Core) OweRenewal(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	return true
 }
 
-// renewWait is how long a caller waits for a backend to know of a renewal, which holds once the ledger has it.
+// renewWait is how long a caller waits until a backend has a renewal, which is valid once the ledger has it.
 const renewWait = time.Second
 
-// RenewNow tells a backend what it is owed, also where no loop does. What takes longer goes on, and what fails is
-// recorded, and tried again.
+// RenewNow sends a pending renewal to a backend, also where no loop runs. It waits for renewWait at most; a renewal
+// that takes longer continues, and one that fails is recorded and retried.
 func (c *Core) RenewNow(ctx context.Context, leaseID, sandboxID string) {
 	ctx, cancel := context.WithTimeout(ctx, renewWait)
 	defer cancel()

@@ -24,14 +24,14 @@ func (c *Core) followHistory(tx *ledger.Tx, s *ledger.Sandbox, ran []driver.Boot
 		if i.Number < s.Meter.Boot {
 			continue
 		}
-		if err := c.followIncarnation(tx, s, i); err != nil {
+		if err := c.followBoot(tx, s, i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (c *Core) followIncarnation(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot) error {
+func (c *Core) followBoot(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot) error {
 	if s.Meter.Begins(i) {
 		counted, err := accounting.In(tx).LastUsed(s.ID)
 		if err != nil {

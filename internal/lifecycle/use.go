@@ -50,7 +50,7 @@ func (c *Core) Hold(ctx context.Context, r sandbox.LeaseRef, ttl time.Duration, 
 			return nil, err
 		}
 		if ready {
-			u.Keep()
+			u.StartHeartbeat()
 			return u, nil
 		}
 		if err := c.Drive(ctx, u.Row.ID, Wake); err != nil {
@@ -59,15 +59,15 @@ func (c *Core) Hold(ctx context.Context, r sandbox.LeaseRef, ttl time.Duration, 
 	}
 }
 
-// Keep makes the heartbeat extend the use until Drop.
-func (u *Use) Keep() {
+// StartHeartbeat makes the heartbeat extend the use until StopHeartbeat.
+func (u *Use) StartHeartbeat() {
 	u.core.mu.Lock()
 	defer u.core.mu.Unlock()
 	u.core.holds[u.Holder] = u.ttl
 }
 
-// Drop lets the use expire, unless another reconciler takes it over.
-func (u *Use) Drop() {
+// StopHeartbeat lets the use expire, unless another reconciler takes it over.
+func (u *Use) StopHeartbeat() {
 	u.core.mu.Lock()
 	defer u.core.mu.Unlock()
 	delete(u.core.holds, u.Holder)
@@ -102,7 +102,7 @@ func (u *Use) enter(tx *ledger.Tx, r sandbox.LeaseRef, begin Note) (bool, error)
 	}
 	if u.core.mayRest(s, held, tx.Now) {
 		return false, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-			u.core.OweRenewal(tx, s)
+			u.core.MarkRenewalPending(tx, s)
 			return nil
 		})
 	}
@@ -129,7 +129,7 @@ func (u *Use) On() (driver.Executor, driver.Handle) {
 // end may be nil.
 func (u *Use) Leave(ctx context.Context, succeeded bool, end Note) (err error) {
 	u.once.Do(func() {
-		u.Drop()
+		u.StopHeartbeat()
 		owed := false
 		err = u.core.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
 			owed = false
@@ -169,7 +169,7 @@ func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end Note) (o
 		s.Snapshot.Change(tx.Now, s.Claim.Holds(tx.Now))
 	}
 	if succeeded && s.Desired == ledger.Present {
-		owed = u.Unseen && u.core.OweRenewal(tx, s)
+		owed = u.Unseen && u.core.MarkRenewalPending(tx, s)
 		return owed, u.core.Touch(tx, s)
 	}
 	return false, u.core.reschedule(tx, s)

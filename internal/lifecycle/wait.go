@@ -59,7 +59,7 @@ func (c *Core) AwaitGone(ctx context.Context, sandboxID string) error {
 		func(_ *ledger.Tx, s *ledger.Sandbox) (bool, error) { return s.Phase == sandbox.PhaseGone, nil }))
 }
 
-// awaitTurn waits until a step toward a wanted action could be taken, or is not needed any more. It
+// awaitTurn waits until the sandbox can take a step of a wanted action, or needs none any more. It
 // only reads: a waiter that writes wakes all others, and they wake it.
 func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) error {
 	for {
@@ -91,8 +91,8 @@ func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) err
 	}
 }
 
-// turn returns until when to wait before a step toward a wanted action: for the caller that works on the
-// sandbox, or for a retry. 0 is not at all. Pure.
+// turn returns until when to wait before a step of a wanted action: for the caller that works on the
+// sandbox, or for a retry. 0 means not at all. It only looks at the row.
 func (c *Core) turn(s *ledger.Sandbox, held, now micro.Time, want Action) micro.Time {
 	if !s.Live(held, now) || want == Wake && c.hooks.Usable(s, now) {
 		return 0
@@ -107,8 +107,8 @@ func (c *Core) turn(s *ledger.Sandbox, held, now micro.Time, want Action) micro.
 	return 0
 }
 
-// awaitOther works toward the moment at which a sandbox may begin that waits for another one, whose state it begins
-// with, or waits while others do. Errors: Unavailable once it is known that this takes long.
+// awaitOther waits for the sandbox whose snapshot another one begins with. It takes the holder's steps if no other
+// caller does. Errors: Unavailable once it is known that this takes long.
 func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
 	now := micro.At(c.now())
 	isFree := !holder.Claim.Holds(now)

@@ -31,8 +31,8 @@ func (c *Core) Work(ctx context.Context, sandboxID string) error {
 	return c.TakeStep(ctx, t)
 }
 
-// Drive takes a sandbox one step toward a wanted action, once no other caller works on it. Its caller
-// looks again: the step may have been another's, or the lease may have ended meanwhile.
+// Drive takes one step of a sandbox, once no other caller works on it, so that a wanted action follows. Its caller
+// looks again: the step may have been another one, or the lease may have ended meanwhile.
 func (c *Core) Drive(ctx context.Context, sandboxID string, want Action) error {
 	if err := c.awaitTurn(ctx, sandboxID, want); err != nil {
 		return err
@@ -187,7 +187,7 @@ func (c *Core) ReleaseClaim(t *Task) {
 	delete(c.claims, t.Claim)
 }
 
-var ErrClosing = sandbox.Errorf(sandbox.Unavailable, "the lease engine is closing")
+var ErrClosing = sandbox.Errorf(sandbox.Unavailable, "the lease service is closing")
 
 // TakeStep takes a claimed step and settles it, past the end of ctx: a step that was begun is finished
 // and recorded. It returns early, with ctx's error, when ctx ends.

@@ -174,11 +174,11 @@ func (v *Service) put(ctx context.Context, object string, t *track) error {
 	return v.Objects.Put(ctx, object, io.LimitReader(t.rest, t.kept))
 }
 
-// doomFor is how long after a try to store output its objects are deleted, unless they are published.
-const doomFor = time.Hour
+// unpublishedFor is how long after a try to store output its objects are deleted, unless they are published.
+const unpublishedFor = time.Hour
 
-// StoreLarge stores what is too large for the ledger. Before, the objects are doomed, so that none is
-// left when this process dies; settling publishes them.
+// StoreLarge stores what is too large for the ledger. It first marks the objects for deletion, so that none is
+// left if this process dies; settling publishes them.
 func (v *Service) StoreLarge(ctx context.Context, x *execs.Exec, r *Recording) error {
 	large := map[sandbox.ExecStream]*track{}
 	for stream, t := range map[sandbox.ExecStream]*track{sandbox.Stdout: &r.Stdout, sandbox.Stderr: &r.Stderr} {
@@ -191,7 +191,7 @@ func (v *Service) StoreLarge(ctx context.Context, x *execs.Exec, r *Recording) e
 	}
 	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
 		for stream := range large {
-			err := bucketobjects.In(tx).MarkForDeletion(x.OutputObject(stream), tx.Now.Add(micro.SpanOf(doomFor)))
+			err := bucketobjects.In(tx).MarkForDeletion(x.OutputObject(stream), tx.Now.Add(micro.SpanOf(unpublishedFor)))
 			if err != nil {
 				return err
 			}

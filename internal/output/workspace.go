@@ -21,8 +21,8 @@ var errNoWorkspaceStore = &sandbox.Error{Code: sandbox.Unavailable,
 	Message: "this service has no bucket for workspaces of ended leases: name one that all its replicas reach " +
 		"(reconciler serve --state-url, or state_url of the provider)"}
 
-// StoreWorkspace stores a form of the workspace of an ended lease. Unless KeepWorkspace follows within doomFor, it is
-// deleted again. Errors: Unavailable.
+// StoreWorkspace stores a form of the workspace of an ended lease. Unless KeepWorkspace follows within unpublishedFor,
+// it is deleted again. Errors: Unavailable.
 func (v *Service) StoreWorkspace(ctx context.Context, sandboxID string, form sandbox.WorkspaceForm,
 	content io.Reader) error {
 	if !v.KeepsMore() {
@@ -30,7 +30,7 @@ func (v *Service) StoreWorkspace(ctx context.Context, sandboxID string, form san
 	}
 	object := execs.WorkspaceObject(sandboxID, form)
 	err := v.Ledger.Write(ctx, func(tx *ledger.Tx) error {
-		return bucketobjects.In(tx).MarkForDeletion(object, tx.Now.Add(micro.SpanOf(doomFor)))
+		return bucketobjects.In(tx).MarkForDeletion(object, tx.Now.Add(micro.SpanOf(unpublishedFor)))
 	})
 	if err != nil {
 		return err

@@ -196,7 +196,7 @@ func (v *Service) ListProcesses(ctx context.Context, leaseID string) (list []san
 
 // KillProcess implements service.Processes. One that stands still in a sandbox that sleeps is woken for it.
 func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
-	p, err := v.doomProcess(ctx, r)
+	p, err := v.requestEnd(ctx, r)
 	if err != nil || !p.State.Live() {
 		return domainOf(p), err
 	}
@@ -230,8 +230,8 @@ func domainOf(p *execs.Process) sandbox.Process {
 	return p.Domain()
 }
 
-// doomProcess notes that a process is to be ended; one that does not run has ended by that.
-func (v *Service) doomProcess(ctx context.Context, r sandbox.ProcessRef) (p *execs.Process, err error) {
+// requestEnd records that a process is to be ended. A process that does not run has ended thereby.
+func (v *Service) requestEnd(ctx context.Context, r sandbox.ProcessRef) (p *execs.Process, err error) {
 	err = v.Store.Write(ctx, func(tx *ledger.Tx) error {
 		var s *ledger.Sandbox
 		if p, s, err = processOf(tx, r); err != nil || !p.State.Live() || p.KillAt != 0 {

@@ -22,9 +22,9 @@
 //	spawn, assign   also restore: what was published, or initial_state; then the skills. No caller uses
 //	                the sandbox before, so it may be done again.
 //	save, checkpoint   freeze, read, thaw, upload, publish. Uses wait for the thaw, not for the upload.
-//	save, the last one freeze for good, read, upload, publish, let go; the next step is kill.
-//	thaw            what a process left frozen that died while it read
+//	save, the last one freeze for good, read, upload, publish; the next step is kill.
+//	thaw            a sandbox that a process left frozen when it died
 //
-// An object's name is stored, as doomed, before anything is uploaded under it; publishing takes it off
-// that list and puts the one that it replaces there. Collect deletes what is doomed and due.
+// Before an upload, the object is marked for deletion. Publishing it removes the mark, and marks the object that it
+// replaces. Collect deletes marked objects once they are due.
 package snapshots

@@ -172,8 +172,8 @@ func (v *Service) Adopt(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return nil
 }
 
-// LeaseState returns the status of a lease's snapshot, nil if its environment keeps none.
-func LeaseState(s *ledger.Sandbox) *sandbox.LeaseSnapshot {
+// LeaseSnapshot returns the status of a lease's snapshot, nil if its environment keeps none.
+func LeaseSnapshot(s *ledger.Sandbox) *sandbox.LeaseSnapshot {
 	st := &s.Snapshot
 	if st.Key == "" {
 		return nil

@@ -114,7 +114,7 @@ func TestABucketThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	}
 }
 
-func TestABucketThatHangsHoldsNobodyPastTheirDeadline(t *testing.T) {
+func TestABucketThatHangsHoldsNoCallerPastItsDeadline(t *testing.T) {
 	t.Parallel()
 	service := newService(t)
 	s := open(t, service.url)

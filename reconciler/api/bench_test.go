@@ -54,7 +54,7 @@ func death(n int64) string {
 // receiver is a reconciler's API on a ledger on disk, and a game server that speaks to it.
 type receiver struct {
 	store  *ledger.Store
-	engine *leasing.Engine
+	engine *leasing.Service
 	secret webhook.Secret
 	url    string
 	client *http.Client

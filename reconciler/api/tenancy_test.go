@@ -168,7 +168,7 @@ func TestTokensWithTheSameLimitShareTheStateOfAnAgent(t *testing.T) {
 }
 
 // A run leases too.
-func TestARunHasTheStateOfWhoAsksForIt(t *testing.T) {
+func TestARunHasTheSnapshotsOfItsCaller(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	operator, b := w.tenant("operator", sandbox.ScopeAdmin), w.tenant("b", sandbox.ScopeLease, "tenant-b*")

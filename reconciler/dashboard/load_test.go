@@ -111,8 +111,8 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// TestABrowserThatDoesNotReadHarmsNobody: it is cut off, and others are told as if it were not there.
-func TestABrowserThatDoesNotReadHarmsNobody(t *testing.T) {
+// TestABrowserThatDoesNotReadDelaysNoOther: it is cut off, and others are told as if it were not there.
+func TestABrowserThatDoesNotReadDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *api.Config, d *dashboard.Config) { d.StreamTimeout = 2 * time.Second })
 	l, _ := w.game()

@@ -32,8 +32,8 @@ func newDispatcher(l *Loop, b sandbox.Backend) *dispatcher {
 func (d *dispatcher) run(ctx context.Context) {
 	l := d.loop
 	for ctx.Err() == nil {
-		scheduled := l.engine.Scheduled()
-		ids, next, err := l.engine.Due(ctx, d.backend, l.c.Workers*2+d.rested())
+		scheduled := l.leases.Scheduled()
+		ids, next, err := l.leases.Due(ctx, d.backend, l.c.Workers*2+d.rested())
 		if l.passed(ctx, PassDue, d.backend, err) {
 			l.c.Logger.Error("loop: listing due sandboxes", "backend", d.backend, "error", err)
 		}
@@ -65,7 +65,7 @@ func (d *dispatcher) start(ctx context.Context, id string) {
 	d.working[id] = struct{}{}
 	d.loop.wg.Go(func() {
 		// The engine has recorded and logged the failure of the step, unless the ledger refused that.
-		err := d.loop.engine.Work(ctx, id)
+		err := d.loop.leases.Work(ctx, id)
 		if err != nil {
 			d.loop.c.Logger.Debug("loop: step failed", "sandbox", id, "error", err)
 		}
@@ -109,7 +109,7 @@ func (d *dispatcher) wait(ctx context.Context, scheduled <-chan struct{}, next t
 	l := d.loop
 	pause := l.c.Poll
 	if !next.IsZero() {
-		pause = min(pause, max(next.Sub(l.engine.Now()), 5*time.Millisecond))
+		pause = min(pause, max(next.Sub(l.leases.Now()), 5*time.Millisecond))
 	}
 	if d.busy() {
 		pause, scheduled = l.c.Poll, nil

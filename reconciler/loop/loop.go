@@ -4,23 +4,23 @@
 // internal/lifecycle decides from the row what to do. Any number of loops may run on one ledger.
 //
 //	commit on the ledger ─┐
-//	smallest due_at ──────┼─> Due ─> workers ─> Engine.Work (claim, act once, settle)
+//	smallest due_at ──────┼─> Due ─> workers ─> Service.Work (claim, act once, settle)
 //	slow poll ────────────┘
-//	commit, slow poll ──────> Engine.ReconcilePools (creates and ends sandboxes of warm pools)
-//	backend's events ───────> Engine.Look    (drift of one sandbox)
-//	ticker, reconnect ──────> Engine.Resync  (drift of all, orphans, usage)
-//	ticker ─────────────────> Engine.RollUp  (ended usage, by day)
-//	ticker ─────────────────> Engine.CheckBudgets (thresholds, leases whose budget is spent)
-//	ticker ─────────────────> Engine.PurgeUsage (old samples of usage)
-//	start, ticker ──────────> Engine.Purge   (leases destroyed long ago)
-//	ticker ─────────────────> Engine.CollectEgress (connection attempts of sandboxes)
-//	ticker ─────────────────> Engine.CheckCompanions (health of companions that were ready)
-//	ticker ─────────────────> Engine.BoundOutput (drops the oldest output beyond the limits)
-//	ticker ─────────────────> Engine.CollectSnapshots (objects of replaced snapshots)
-//	ticker ─────────────────> Engine.FinishEnvironments (remains of failed creations and removals)
-//	start, ticker ──────────> Engine.ReconcileUsage (usage as measured by the backend)
-//	commit, timer, slow poll > Engine.TakeOverExecs (commands whose process died)
-//	commit, timer, slow poll > Engine.ReconcileProcesses (processes to start, or without a follower)
+//	commit, slow poll ──────> Service.ReconcilePools (creates and ends sandboxes of warm pools)
+//	backend's events ───────> Service.Look    (drift of one sandbox)
+//	ticker, reconnect ──────> Service.Resync  (drift of all, orphans, usage)
+//	ticker ─────────────────> Service.RollUp  (ended usage, by day)
+//	ticker ─────────────────> Service.CheckBudgets (thresholds, leases whose budget is spent)
+//	ticker ─────────────────> Service.PurgeUsage (old samples of usage)
+//	start, ticker ──────────> Service.Purge   (leases destroyed long ago)
+//	ticker ─────────────────> Service.CollectEgress (connection attempts of sandboxes)
+//	ticker ─────────────────> Service.CheckCompanions (health of companions that were ready)
+//	ticker ─────────────────> Service.BoundOutput (drops the oldest output beyond the limits)
+//	ticker ─────────────────> Service.CollectSnapshots (objects of replaced snapshots)
+//	ticker ─────────────────> Service.FinishEnvironments (remains of failed creations and removals)
+//	start, ticker ──────────> Service.ReconcileUsage (usage as measured by the backend)
+//	commit, timer, slow poll > Service.TakeOverExecs (commands whose process died)
+//	commit, timer, slow poll > Service.ReconcileProcesses (processes to start, or without a follower)
 //
 // Passes that wait for a backend (Work, Look, Resync, CollectEgress, FinishEnvironments, ReconcileUsage) run in
 // goroutines of that backend, with its own workers. CheckCompanions only begins checks, a limited number. The other
@@ -100,13 +100,13 @@ const (
 
 // Loop is one reconciliation loop.
 type Loop struct {
-	engine *leasing.Engine
+	leases *leasing.Service
 	c      Config
 	wg     sync.WaitGroup
 }
 
 // New returns a loop.
-func New(e *leasing.Engine, c Config) *Loop {
+func New(e *leasing.Service, c Config) *Loop {
 	if c.Workers == 0 {
 		c.Workers = 128
 	}
@@ -140,13 +140,13 @@ func New(e *leasing.Engine, c Config) *Loop {
 	if c.Observer == nil {
 		c.Observer = nopObserver{}
 	}
-	return &Loop{engine: e, c: c}
+	return &Loop{leases: e, c: c}
 }
 
 // Run works until ctx ends, then waits for the running steps. Passes that call backends have a goroutine per backend,
 // so that a hanging backend does not delay others.
 func (l *Loop) Run(ctx context.Context) error {
-	for _, b := range l.engine.Backends() {
+	for _, b := range l.leases.Backends() {
 		for _, pass := range []string{PassDue, PassResync, PassEgress, PassHealth, PassFinish, PassMeter} {
 			l.c.Observer.PassBegan(pass, b)
 		}
@@ -175,8 +175,8 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
 	l.wg.Go(func() { l.checkBudgets(ctx) })
-	l.wg.Go(func() { l.poll(ctx, PassExecs, "taking over commands", l.engine.TakeOverExecs) })
-	l.wg.Go(func() { l.poll(ctx, PassProcesses, "starting and following processes", l.engine.ReconcileProcesses) })
+	l.wg.Go(func() { l.poll(ctx, PassExecs, "taking over commands", l.leases.TakeOverExecs) })
+	l.wg.Go(func() { l.poll(ctx, PassProcesses, "starting and following processes", l.leases.ReconcileProcesses) })
 	if l.c.CleanupTTL > 0 {
 		l.c.Observer.PassBegan(PassPurge, "")
 		l.wg.Go(func() { l.purge(ctx) })
@@ -204,16 +204,16 @@ func (l *Loop) account(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := l.engine.RollUp(ctx); l.passed(ctx, PassRollUp, "", err) {
+		if err := l.leases.RollUp(ctx); l.passed(ctx, PassRollUp, "", err) {
 			l.c.Logger.Warn("loop: counting usage by day", "error", err)
 		}
-		if err := l.engine.PurgeUsage(ctx); l.passed(ctx, PassUsage, "", err) {
+		if err := l.leases.PurgeUsage(ctx); l.passed(ctx, PassUsage, "", err) {
 			l.c.Logger.Warn("loop: purging old usage samples; will retry", "error", err)
 		}
-		if err := l.engine.BoundOutput(ctx); l.passed(ctx, PassOutput, "", err) {
+		if err := l.leases.BoundOutput(ctx); l.passed(ctx, PassOutput, "", err) {
 			l.c.Logger.Warn("loop: dropping the oldest output; will retry", "error", err)
 		}
-		if err := l.engine.CollectSnapshots(ctx); l.passed(ctx, PassSnapshots, "", err) {
+		if err := l.leases.CollectSnapshots(ctx); l.passed(ctx, PassSnapshots, "", err) {
 			l.c.Logger.Warn("loop: deleting objects of replaced snapshots", "error", err)
 		}
 	}
@@ -229,7 +229,7 @@ func (l *Loop) checkBudgets(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if err := l.engine.CheckBudgets(ctx); l.passed(ctx, PassBudgets, "", err) {
+		if err := l.leases.CheckBudgets(ctx); l.passed(ctx, PassBudgets, "", err) {
 			l.c.Logger.Warn("loop: checking budgets", "error", err)
 		}
 	}
@@ -246,7 +246,7 @@ func (l *Loop) finishEnvironments(ctx context.Context, b sandbox.Backend) {
 			return
 		case <-tick.C:
 		}
-		if err := l.engine.FinishEnvironments(ctx, b); l.passed(ctx, PassFinish, b, err) {
+		if err := l.leases.FinishEnvironments(ctx, b); l.passed(ctx, PassFinish, b, err) {
 			l.c.Logger.Warn("loop: removing remains of environments; will retry", "backend", b, "error", err)
 		}
 	}
@@ -257,7 +257,7 @@ func (l *Loop) meter(ctx context.Context, b sandbox.Backend) {
 	tick := time.NewTicker(l.c.MeterEvery)
 	defer tick.Stop()
 	for {
-		if err := l.engine.ReconcileUsage(ctx, b); l.passed(ctx, PassMeter, b, err) {
+		if err := l.leases.ReconcileUsage(ctx, b); l.passed(ctx, PassMeter, b, err) {
 			l.c.Logger.Warn("loop: comparing usage with the meter of a backend; will retry",
 				"backend", b, "error", err)
 		}
@@ -275,7 +275,7 @@ func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
 	defer tick.Stop()
 	failing := false
 	for {
-		err := l.engine.CollectEgress(ctx, b)
+		err := l.leases.CollectEgress(ctx, b)
 		l.passed(ctx, PassEgress, b, err)
 		switch {
 		case ctx.Err() != nil:
@@ -308,7 +308,7 @@ func (l *Loop) checkCompanions(ctx context.Context, b sandbox.Backend) {
 			return
 		case <-tick.C:
 		}
-		if err := l.engine.CheckCompanions(ctx, b, l.c.HealthEvery); l.passed(ctx, PassHealth, b, err) {
+		if err := l.leases.CheckCompanions(ctx, b, l.c.HealthEvery); l.passed(ctx, PassHealth, b, err) {
 			l.c.Logger.Warn("loop: checking companions; will retry", "backend", b, "error", err)
 		}
 	}
@@ -319,7 +319,7 @@ func (l *Loop) purge(ctx context.Context) {
 	tick := time.NewTicker(l.c.PurgeEvery)
 	defer tick.Stop()
 	for {
-		done, err := l.engine.Purge(ctx, l.c.CleanupTTL)
+		done, err := l.leases.Purge(ctx, l.c.CleanupTTL)
 		if done != (retention.Purged{}) {
 			l.c.Logger.Info("loop: purged leases destroyed long ago", "sandboxes", done.Sandboxes,
 				"environments", done.Environments, "events", done.Events, "deliveries", done.Deliveries, "findings", done.Findings)
@@ -335,19 +335,19 @@ func (l *Loop) purge(ctx context.Context) {
 	}
 }
 
-// tendAfter is the delay between a commit and filling warm pools. It leaves the engine to the acquire that has just
+// fillAfter is the delay between a commit and filling warm pools. It leaves the engine to the acquire that has just
 // taken a sandbox from a pool, and limits how often pools are checked.
-const tendAfter = 200 * time.Millisecond
+const fillAfter = 200 * time.Millisecond
 
 // tend keeps the warm pools filled, after commits and at the interval of the poll.
 func (l *Loop) tend(ctx context.Context) {
 	for ctx.Err() == nil {
-		changed := l.engine.Changed()
-		if err := l.engine.ReconcilePools(ctx); l.passed(ctx, PassPools, "", err) {
+		changed := l.leases.Changed()
+		if err := l.leases.ReconcilePools(ctx); l.passed(ctx, PassPools, "", err) {
 			l.c.Logger.Error("loop: filling warm pools", "error", err)
 		}
 		sleep(ctx, l.c.Poll, changed)
-		sleep(ctx, tendAfter, nil)
+		sleep(ctx, fillAfter, nil)
 	}
 }
 
@@ -357,14 +357,14 @@ const pollPause = 200 * time.Millisecond
 // poll runs work at each commit, and at the time that work returns.
 func (l *Loop) poll(ctx context.Context, pass, what string, do func(context.Context) (next time.Time, err error)) {
 	for ctx.Err() == nil {
-		changed := l.engine.Changed()
+		changed := l.leases.Changed()
 		next, err := do(ctx)
 		if l.passed(ctx, pass, "", err) {
 			l.c.Logger.Error("loop: "+what, "error", err)
 		}
 		pause := l.c.Poll
 		if !next.IsZero() {
-			pause = min(pause, max(next.Sub(l.engine.Now()), pollPause))
+			pause = min(pause, max(next.Sub(l.leases.Now()), pollPause))
 		}
 		sleep(ctx, pause, changed)
 		sleep(ctx, pollPause, nil)

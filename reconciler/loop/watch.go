@@ -24,7 +24,7 @@ func (w *watcher) connect(ctx context.Context) {
 	log := w.loop.c.Logger.With("backend", w.backend)
 	away := false
 	for ctx.Err() == nil {
-		err := w.loop.engine.Watch(ctx, w.backend, func() {
+		err := w.loop.leases.Watch(ctx, w.backend, func() {
 			if away {
 				log.Info("loop: the backend is reachable again")
 			}
@@ -75,7 +75,7 @@ func (w *watcher) resync(ctx context.Context) {
 		case <-tick.C:
 		case <-w.all:
 		}
-		if err := w.loop.engine.Resync(ctx, w.backend); w.loop.passed(ctx, PassResync, w.backend, err) {
+		if err := w.loop.leases.Resync(ctx, w.backend); w.loop.passed(ctx, PassResync, w.backend, err) {
 			w.loop.c.Logger.Warn("loop: comparing a backend with the ledger", "backend", w.backend, "error", err)
 		}
 	}
@@ -110,7 +110,7 @@ func (w *watcher) follow(ctx context.Context) {
 }
 
 func (w *watcher) look(ctx context.Context, id string) {
-	err := w.loop.engine.Look(ctx, id)
+	err := w.loop.leases.Look(ctx, id)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound && ctx.Err() == nil {
 		w.loop.c.Logger.Warn("loop: checking a sandbox", "sandbox", id, "error", err)
 	}

@@ -91,7 +91,7 @@ func (b *books) end(ctx context.Context, d done) {
 	}
 }
 
-// attach makes a carrier the latest, and tells it what is under way.
+// attach makes a carrier the latest, and announces on it the operations that are under way.
 func (b *books) attach(c *carrier) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -169,7 +169,7 @@ func (c *carrier) Close() error {
 	return nil
 }
 
-// note sends a text message. A carrier that does not take it is of no use.
+// note sends a text message. It closes a carrier that does not take it.
 func (c *carrier) note(n note) {
 	text, err := json.Marshal(n)
 	if err == nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -103,13 +104,12 @@ func (w *world) sh(h driver.Handle, script string) string {
 }
 
 // awaitStopped waits until a container has ended without being asked by this test, and returns how.
-func (w *world) awaitStopped(h driver.Handle) cloudflare.Period {
+func (w *world) awaitStopped(h driver.Handle) (stopped cloudflare.Period) {
 	w.Helper()
-	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
-		if s := w.inspect(h); s.State == sandbox.StateStopped {
-			return s.Period
-		}
-	}
-	w.Fatalf("the sandbox has not stopped after %s", patience)
-	return cloudflare.Period{}
+	testwait.Until(w, patience, "the sandbox has stopped", func() bool {
+		s := w.inspect(h)
+		stopped = s.Period
+		return s.State == sandbox.StateStopped
+	})
+	return stopped
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
-// Export returns what lies in /data, as driver.Exporter has it: what was saved of it, after it has been saved
-// now where the sandbox is awake. Nothing of the sandbox stands still while the stream is read.
+// Export implements driver.Exporter: it returns what was last saved of /data, and saves it first if the sandbox is
+// awake. The sandbox is not frozen while the stream is read.
 func (w *Worker) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	r := onSandbox(h, http.MethodGet, "data", "read /data")
 	ctx, cancel := context.WithCancel(ctx)
@@ -39,6 +39,6 @@ func (s *stream) Read(p []byte) (int, error) {
 
 // Close implements io.Closer.
 func (s *stream) Close() error {
-	s.cancel() // what has not been read is not wanted
+	s.cancel() // the rest is not read
 	return s.ReadCloser.Close()
 }

@@ -25,14 +25,14 @@ const (
 	ClassSandbox = "Sandbox"
 )
 
-// CompatibilityDate says by which rules of the platform the Worker is written. Since 2026-04-01 containers on
-// a machine of one's own have a process namespace each.
+// CompatibilityDate selects the rules of the platform that the Worker is written for. Since 2026-04-01 each container
+// on a machine of one's own has a process namespace.
 const CompatibilityDate = "2026-10-01"
 
-// Deployer brings what the sandboxes of an environment, or of those that share one, need to one Cloudflare account, and
-// takes it away: a Worker with its Durable Objects and a workers.dev route, a container application, a D1
-// database and an R2 bucket. All of them are called by the deployment's name, which is how they are found again:
-// nothing about them has to be remembered. Its methods are safe for concurrent use, for different names.
+// Deployer deploys what the sandboxes of an environment, or of several that share a deployment, need to one Cloudflare
+// account, and deletes it: a Worker with its Durable Objects and a workers.dev route, a container application, a D1
+// database and an R2 bucket. All of them have the deployment's name, and are found by it: no record of them is needed.
+// Its methods are safe for concurrent use, for different names.
 //
 // Each method may return, beside the errors it names: Unauthenticated (Cloudflare does not know the token),
 // Forbidden (the token lacks permissions, which are named), Unavailable (nothing is known to have changed),
@@ -62,8 +62,8 @@ type Deployer interface {
 	Find(ctx context.Context, name string) (Site, error)
 	// List returns the deployments of a ledger, those whose names DeploymentName and SharedName make of it, with Name, URL
 	// and what is known of the application; a Worker that is known to have no route has no URL. It makes few calls,
-	// whatever the number of deployments. The executor asks each of them for its sandboxes, so one that is left out would
-	// have them taken for gone.
+	// whatever the number of deployments. The executor asks each of them for its sandboxes, so the sandboxes of one that
+	// is left out would count as gone.
 	List(ctx context.Context, ledgerID string) ([]Site, error)
 	// Doubt says that a Worker does not answer where List says: the next List asks Cloudflare again.
 	Doubt(name string)
@@ -105,9 +105,9 @@ type Deployment struct {
 	Resources sandbox.Resources
 	// MaxInstances is how many containers may run at once, at least 1.
 	MaxInstances int
-	// SigningKey is what the Worker's callers sign with.
+	// SigningKey is the key that callers of the Worker sign with.
 	SigningKey sandbox.Secret
-	// OlderKey is one that the Worker accepts, too; "" for none.
+	// OlderKey is a key that the Worker also accepts; "" for none.
 	OlderKey sandbox.Secret
 	// Variables are given to the Worker in plain text, beside those that each has. Their names must not be theirs.
 	Variables map[string]string

@@ -48,8 +48,8 @@ func DeploymentName(ledgerID, environmentID string) string {
 // of DeploymentName end with ten hexadecimal digits.
 func SharedName(ledgerID string) string { return DeploymentPrefix(ledgerID) + "shared" }
 
-// CheckDeploymentName refuses a name that is not of the form of DeploymentName or SharedName: what has another one is
-// never touched. Errors: Invalid.
+// CheckDeploymentName refuses a name that is not of the form of DeploymentName or SharedName: objects with other names
+// are never changed. Errors: Invalid.
 func CheckDeploymentName(name string) error {
 	if deploymentName.MatchString(name) {
 		return nil
@@ -64,7 +64,7 @@ func ScriptDigest(script []byte) string {
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// KeyDigest tells signing keys apart, and tells nothing else about them.
+// KeyDigest distinguishes signing keys, and reveals nothing else about them.
 func KeyDigest(key sandbox.Secret) string {
 	h := hmac.New(sha256.New, []byte(key))
 	_, _ = h.Write([]byte("which signing key")) // a hash does not fail

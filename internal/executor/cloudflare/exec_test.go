@@ -118,7 +118,7 @@ type slow struct {
 
 func (s *slow) Write(p []byte) (int, error) {
 	if !s.begun {
-		<-time.After(time.Second)
+		time.Sleep(time.Second) //nolint:forbidigo // a reader that is slow at first
 		s.begun = true
 	}
 	s.n += int64(len(p))

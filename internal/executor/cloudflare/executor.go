@@ -35,13 +35,13 @@ const MaxMaxInstances = 15_000
 type Config struct {
 	// Deployer works on one account.
 	Deployer Deployer
-	// MasterKey is what the keys of the Workers are made of, which are kept nowhere: with another one no
-	// Worker that was deployed before answers, until its environment is provisioned again.
+	// MasterKey is what the keys of the Workers are derived from. They are not stored: with another MasterKey no
+	// Worker that was deployed before answers until its environment is provisioned again.
 	MasterKey sandbox.Secret
 	// MasterKeys takes the place of MasterKey where keys are rotated: it returns those that hold now, the newest first.
 	// Workers are deployed with the first two, and asked with the newest that they accept.
 	MasterKeys func() ([]sandbox.Secret, error)
-	// SchedulingPolicy is that of environments that are made from now on; "" means PolicyDefault. Others keep theirs.
+	// SchedulingPolicy is for environments that are created from now on; "" means PolicyDefault. Others keep theirs.
 	SchedulingPolicy SchedulingPolicy
 	// MaxInstances is how many containers of one environment may run at once; 0 means DefaultMaxInstances.
 	MaxInstances int
@@ -161,7 +161,7 @@ func (e *Executor) Close() error {
 // Backend implements driver.Executor.
 func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
 
-// Capabilities implements driver.Executor. Each container is a machine of its own, which Cloudflare shuts in and
+// Capabilities implements driver.Executor. Each container is a machine of its own, which Cloudflare confines and
 // limits; this program adds what the guest does.
 func (e *Executor) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
@@ -195,7 +195,7 @@ func unavailable(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "cloudflare: %w", err).WithReason(sandbox.ReasonOf(err))
 }
 
-// confirm sees to it that the account is the one that is named.
+// confirm checks that the account is the one that is named.
 func (e *Executor) confirm(ctx context.Context, instance string) error {
 	e.mu.Lock()
 	account := e.account

@@ -28,7 +28,7 @@ func (e *Executor) line(s Site) (*Worker, error) {
 	return NewWorker(WorkerConfig{URL: s.URL, keys: ring, HTTP: e.cfg.HTTP, Now: e.cfg.Now})
 }
 
-// learn notes a site that the lists of now may lack. One without a Worker that answers gives NotFound.
+// learn notes a site that the current lists may lack. Errors: NotFound if it has no Worker that answers.
 func (e *Executor) learn(s Site) (*deployed, error) {
 	d, err := e.deployedAs(s)
 	if err == nil {
@@ -166,7 +166,7 @@ func answering(sites []Site, name string) (Site, bool) {
 	return sites[i], true
 }
 
-// introduced is a site of a list with what its Worker says of itself.
+// introduced is a site of a list with the answer of its Worker.
 func (e *Executor) introduced(ctx context.Context, s Site) (_ Site, told bool) {
 	w, err := e.line(s)
 	if err != nil {

@@ -183,7 +183,7 @@ func detachedCallerDies(w *world) {
 	h := w.spawn(cloudflare.Limits{SleepAfter: sleepAfter})
 	id := sandbox.RandomIDs(sandbox.SandboxIDLength)
 	w.dieUnder(h, id, true)
-	<-time.After(2 * sleepAfter)
+	time.Sleep(2 * sleepAfter) //nolint:forbidigo // unused that long, it would sleep
 	if s := w.inspect(h); s.State != sandbox.StateRunning {
 		w.Errorf("with a command that runs it stands as %+v", s)
 	}
@@ -276,7 +276,7 @@ func TestResetUnderStart(t *testing.T) {
 	spec := w.spec()
 	started := make(chan error, 1)
 	go func() { started <- w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}) }()
-	<-time.After(100 * time.Millisecond)
+	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the Worker starts the container meanwhile, or has not begun
 	server.Reset()
 	if err := <-started; err != nil {
 		w.wantError(err, sandbox.UnknownOutcome, "")

@@ -261,7 +261,7 @@ func (w *Worker) Periods(ctx context.Context, h driver.Handle) ([]Period, error)
 
 // period is a Period as worker/src/store.ts has it.
 type period struct {
-	Incarnation int64  `json:"incarnation"`
+	Boot        int64  `json:"incarnation"`
 	StartedAt   int64  `json:"started_at"`
 	StoppedAt   *int64 `json:"stopped_at"`
 	Cause       *Cause `json:"cause"`
@@ -274,13 +274,13 @@ type period struct {
 
 func (p period) decode() Period {
 	out := Period{
-		Boot:      p.Incarnation,
+		Boot:      p.Boot,
 		StartedAt: milliseconds(p.StartedAt),
 		CPUTime:   time.Duration(p.CPU) * time.Microsecond,
 	}
 	if p.ReadAt != 0 {
 		used := driver.Usage{CPUTime: out.CPUTime, MemoryBytes: p.MemoryBytes, PIDs: p.PIDs}
-		out.Reading = driver.Reading{Usage: used, Boot: p.Incarnation, At: milliseconds(p.ReadAt)}
+		out.Reading = driver.Reading{Usage: used, Boot: p.Boot, At: milliseconds(p.ReadAt)}
 	}
 	if p.StoppedAt == nil {
 		return out

@@ -215,7 +215,7 @@ func renewalChangesSleep(w *world) {
 		w.Errorf("renewed it stands as %+v, and stood as %+v", s, before)
 	}
 	w.must(w.worker.Wake(w.Context(), h)) // on a slow machine it sleeps already
-	<-time.After(2 * soon)
+	time.Sleep(2 * soon)                  //nolint:forbidigo // with its former limit it would sleep
 	if s := w.inspect(h); s.State != sandbox.StateRunning {
 		w.Errorf("with more time it stands as %+v", s)
 	}

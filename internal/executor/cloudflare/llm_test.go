@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -362,21 +363,22 @@ func (k *talk) stall(api string) {
 // settled waits until no call runs by the journal, and returns the calls of an outcome.
 func (k *talk) settled(outcome sandbox.LLMOutcome) (found []sandbox.LLMCall) {
 	k.Helper()
-	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
+	testwait.NoError(k, patience, "no call runs, and one is "+string(outcome), func() error {
 		running := false
 		found = nil
-		for _, c := range k.journal() {
+		calls := k.journal()
+		for _, c := range calls {
 			running = running || c.Outcome == sandbox.LLMRunning
 			if c.Outcome == outcome {
 				found = append(found, c)
 			}
 		}
-		if !running && len(found) > 0 {
-			return found
+		if running || len(found) == 0 {
+			return fmt.Errorf("the journal has %+v", calls)
 		}
-	}
-	k.Fatalf("after %s the journal has %+v", patience, k.journal())
-	return nil
+		return nil
+	})
+	return found
 }
 
 // reserved is what a call of a wish reserves: what the upstream got, at the dearest price of input.

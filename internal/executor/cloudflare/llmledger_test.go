@@ -6,8 +6,8 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -23,24 +23,24 @@ func withModels(p *sandbox.PutEnvironment) {
 // recorded waits until the ledger has as many calls that have ended, and returns them by id.
 func (h *house) recorded(count int) map[string]sandbox.LLMCall {
 	h.Helper()
-	var list []sandbox.LLMCall
-	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(200 * time.Millisecond) {
-		var err error
-		if list, err = h.service.ListLLMCalls(h.Context(), sandbox.LLMCallQuery{Limit: 1000}); err != nil {
+	var ended map[string]sandbox.LLMCall
+	testwait.NoError(h, patience, "the ledger has the calls", func() error {
+		list, err := h.service.ListLLMCalls(h.Context(), sandbox.LLMCallQuery{Limit: 1000})
+		if err != nil {
 			h.Fatal(err)
 		}
-		ended := map[string]sandbox.LLMCall{}
+		ended = map[string]sandbox.LLMCall{}
 		for _, c := range list {
 			if c.Outcome != sandbox.LLMRunning {
 				ended[c.ID] = c
 			}
 		}
-		if len(ended) >= count {
-			return ended
+		if len(ended) < count {
+			return fmt.Errorf("it has %d calls, want %d that have ended: %+v", len(list), count, list)
 		}
-	}
-	h.Fatalf("after %s the ledger has %d calls, want %d: %+v", patience, len(list), count, list)
-	return nil
+		return nil
+	})
+	return ended
 }
 
 // TestTheLedgerHasWhatAnUpstreamCountsForSandboxesOnCloudflare: random calls, also while no reconciler runs, and one
@@ -83,11 +83,12 @@ func TestTheLedgerHasWhatAnUpstreamCountsForSandboxesOnCloudflare(t *testing.T) 
 	<-u.stalled
 	h.end()
 	close(u.release)
-	for limit := time.Now().Add(patience); len(u.got()) < 36; <-time.After(50 * time.Millisecond) {
-		if time.Now().After(limit) {
-			t.Fatalf("without a reconciler, the upstream got %d calls", len(u.got()))
+	testwait.NoError(t, patience, "without a reconciler, the upstream gets all calls", func() error {
+		if n := len(u.got()); n < 36 {
+			return fmt.Errorf("it got %d of 36", n)
 		}
-	}
+		return nil
+	})
 	h.start()
 	h.wantCounted(u, 36)
 	if said := h.sh(ref, "env; ls /run/secrets; cat /run/secrets/* /proc/1/environ /workspace/config.json 2>&1"); strings.Contains(

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -130,12 +131,13 @@ func (w *world) expires(l cloudflare.Limits) driver.Handle {
 	w.Helper()
 	agent := "did:plc:" + sandbox.RandomIDs(8)
 	h := w.spawn(l, func(s *driver.SandboxSpec) { s.AgentDID, s.LeaseID = agent, sandbox.LeaseID(agent, s.EnvironmentID) })
-	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(50 * time.Millisecond) {
-		if s, _ := w.find(h); s.State == sandbox.StateStopped && w.lease(agent) == `expired 3 worker-1 0 0s []` {
-			return h
+	testwait.NoError(w, patience, "D1 tells that the lease has ended", func() error {
+		s, _ := w.find(h)
+		if lease := w.lease(agent); s.State != sandbox.StateStopped || lease != `expired 3 worker-1 0 0s []` {
+			return fmt.Errorf("the sandbox is %s, the lease %s", s.State, lease)
 		}
-	}
-	w.Fatalf("after %s the lease is %s", patience, w.lease(agent))
+		return nil
+	})
 	return h
 }
 

@@ -15,8 +15,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/executortest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
+
+// rulesHold is longer than the Worker keeps rules that it has read.
+const rulesHold = 2500 * time.Millisecond
 
 // outside is the Internet of a test: a server that says what it was asked for. It returns its address.
 func outside(t *testing.T) string {
@@ -129,7 +133,7 @@ func newNetwork(t *testing.T) *network {
 // lines returns the log after a position, once it has so many lines of a kind.
 func (n *network) lines(count int, of func(sandbox.EgressRecord) bool) (found []sandbox.EgressRecord) {
 	n.Helper()
-	for limit := time.Now().Add(patience); time.Now().Before(limit); <-time.After(100 * time.Millisecond) {
+	testwait.NoError(n, patience, "the log has the lines", func() error {
 		var at sandbox.GatewayPosition
 		for found = nil; ; {
 			page, err := n.worker.Attempts(n.Context(), n.ref, at)
@@ -144,12 +148,12 @@ func (n *network) lines(count int, of func(sandbox.EgressRecord) bool) (found []
 				}
 			}
 		}
-		if len(found) >= count {
-			return found
+		if len(found) < count {
+			return fmt.Errorf("it has %d, want %d", len(found), count)
 		}
-	}
-	n.Fatalf("the log has %d such lines after %s, not %d", len(found), patience, count)
-	return nil
+		return nil
+	})
+	return found
 }
 
 func refusedFor(reason string) func(sandbox.EgressRecord) bool {
@@ -227,7 +231,7 @@ func (n *network) survivesAReset() {
 func TestARestrictedSandboxWithoutRulesReachesNothing(t *testing.T) {
 	n := newNetwork(t)
 	n.server.Query(`DELETE FROM networks`)
-	<-time.After(2500 * time.Millisecond) // what the rules hold
+	time.Sleep(rulesHold) //nolint:forbidigo // rules that were read before are used no more
 	if got := n.raw(`GET / HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n`); !strings.Contains(got,
 		"(no_policy)") {
 		t.Errorf("without rules: %q", got)
@@ -292,8 +296,7 @@ func TestWhatASandboxOnCloudflareTriesToReachIsInTheLedger(t *testing.T) {
 	wantEvents := func(want ...string) {
 		t.Helper()
 		var got []string
-		for limit := time.Now().Add(patience); time.Now().Before(limit) &&
-			len(got) < len(want); <-time.After(200 * time.Millisecond) {
+		testwait.Poll(patience, func() bool {
 			events, err := h.service.ListEvents(t.Context(), sandbox.EventFilter{Type: "egress.*"})
 			if err != nil {
 				t.Fatal(err)
@@ -306,7 +309,8 @@ func TestWhatASandboxOnCloudflareTriesToReachIsInTheLedger(t *testing.T) {
 				}
 				got = append(got, fmt.Sprintf("%s %s:%d %s", ev.Type, a.Host, a.Port, a.Reason))
 			}
-		}
+			return len(got) >= len(want)
+		})
 		if !slices.Equal(got, want) {
 			t.Errorf("the events are %q, want %q", got, want)
 		}
@@ -321,7 +325,7 @@ func TestWhatASandboxOnCloudflareTriesToReachIsInTheLedger(t *testing.T) {
 			Allow: []sandbox.EgressRule{{Host: "evil.test", Ports: []int{443}}},
 		}
 	})
-	<-time.After(2500 * time.Millisecond) // what the former rules hold
+	time.Sleep(rulesHold) //nolint:forbidigo // as above
 	if got := ask("evil.test"); !strings.Contains(got, "(port_not_allowed)") {
 		t.Errorf("after the rules changed it gets %q", got)
 	}

@@ -62,10 +62,10 @@ func (w *Worker) help(ctx context.Context, h driver.Handle, call helper.Call) (w
 	return res, nil
 }
 
-// errOutage is why an operation is given up whose sandbox cannot be reached any more.
+// errOutage ends an operation whose sandbox cannot be reached for outageLimit.
 var errOutage = fmt.Errorf("the sandbox could not be reached for %s", outageLimit)
 
-// watched carries a call out, unless its sandbox cannot be reached for long.
+// watched carries a call out, and gives up if its sandbox cannot be reached for outageLimit.
 func watched(ctx context.Context, client *channel.Client, call helper.Call) (wire.Result, error) {
 	working, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -147,7 +147,7 @@ func unfinished(ctx context.Context, h driver.Handle, client *channel.Client, ca
 	return sandbox.Errorf(code, "cloudflare: sandbox %s: %s: %w", h.SandboxID, call.Request.Op, cause).WithReason(reason)
 }
 
-// endCommand ends a command that its caller has left. One in a sandbox that has ended is no more.
+// endCommand ends a command that its caller has left. It does nothing if the sandbox has ended.
 func endCommand(ctx context.Context, client *channel.Client, r channel.Request) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), helper.KillLimit)
 	defer cancel()

@@ -97,7 +97,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	return false, w.Wake(ctx, h)
 }
 
-// Kill implements driver.Lifecycle. What an environment had is gone with its deployment.
+// Kill implements driver.Lifecycle. The sandboxes of a deleted deployment are gone with it.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	w, err := e.worker(ctx, h)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -109,8 +109,8 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	return w.Kill(ctx, h)
 }
 
-// Export implements driver.Exporter: what is read is what was saved, of an awake sandbox just now. So nothing
-// stands still while it is read, and nothing can tear it.
+// Export implements driver.Exporter: it reads the object that was saved, of an awake sandbox just now. So the sandbox
+// is not frozen while it is read, and the content is consistent.
 func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
@@ -323,8 +323,8 @@ func (e *Executor) look(ctx context.Context, ledgerID string, before map[string]
 	return all, nil
 }
 
-// Dependents implements driver.Cleaner. What a sandbox has beside its container is its Durable Object's, and goes
-// with it; what an environment has goes with Deprovision.
+// Dependents implements driver.Cleaner. There are none: beside its container a sandbox has only its Durable Object,
+// and Deprovision removes what an environment has.
 func (e *Executor) Dependents(context.Context, string) ([]driver.Dependent, error) { return nil, nil }
 
 // RemoveDependent implements driver.Cleaner: there is none.
@@ -332,7 +332,7 @@ func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 	return e.confirm(ctx, l.Instance)
 }
 
-// Audit implements driver.Auditor. What shuts a container in is Cloudflare's, and cannot be inspected.
+// Audit implements driver.Auditor. Cloudflare confines containers, and this cannot be inspected.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	list, err := e.List(ctx, ledgerID)
 	if err != nil {

@@ -39,7 +39,7 @@ type scale struct {
 	sharing sync.Mutex // lets one environment be made at a time, where they share a Worker
 	site    cloudflare.Site
 
-	engine *leasing.Engine // of the process of now
+	engine *leasing.Service // of the process of now
 	end    func()
 }
 

@@ -154,8 +154,8 @@ func TestEachStartChoosesItsImage(t *testing.T) {
 	}
 }
 
-// TestAMendedEnvironmentWakesItsSandboxes: others have uploaded the Worker without its images.
-func TestAMendedEnvironmentWakesItsSandboxes(t *testing.T) {
+// TestARepairedEnvironmentWakesItsSandboxes: others have uploaded the Worker without its images.
+func TestARepairedEnvironmentWakesItsSandboxes(t *testing.T) {
 	t.Parallel()
 	c := newChoosing(t)
 	c.provision("first", "lite")

@@ -19,8 +19,8 @@ import (
 const (
 	// shareRounds is how often an environment is brought to a shared Worker whose other environments come and go.
 	shareRounds = 3
-	// closedWait is for how long another process may take to delete a Worker that it has closed. One that takes longer is
-	// taken to have died.
+	// closedWait is how long another process may take to delete a Worker that it has closed. A process that takes longer
+	// is considered dead.
 	closedWait = 30 * time.Second
 )
 
@@ -130,7 +130,7 @@ func (e *Executor) share(ctx context.Context, ref driver.EnvironmentRef, image s
 		"and again, without all images of its environments (repeat it)", ref.EnvironmentID, d.Name)
 }
 
-// outlast waits while another process deletes a Worker, or deletes it where that has taken too long.
+// outlast waits while another process deletes a Worker, and deletes it if that takes longer than closedWait.
 func (e *Executor) outlast(ctx context.Context, name string, q *queue, waited time.Duration) error {
 	if waited < closedWait {
 		select {
@@ -182,7 +182,7 @@ func (e *Executor) arrive(
 		return *done, nil
 	}
 	site, err := e.deployShared(ctx, ref, d, waiting)
-	if err != nil && len(waiting) > 1 { // perhaps for an image of another one
+	if err != nil && len(waiting) > 1 { // an image of another environment may be the cause
 		waiting = []*arrival{mine}
 		site, err = e.deployShared(ctx, ref, d, waiting)
 	}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// For how long a list of deployments holds: what this process deploys or deletes ends it. Another process's deployment
-// is missed meanwhile by Watch and List, whose receivers ask for each sandbox that they miss.
+// How long a list of deployments is used. A deployment or deletion by this process ends that. Watch and List miss
+// another process's deployment meanwhile; their receivers ask for each sandbox that they miss.
 const (
 	sitesHold = 5 * time.Minute
 	// doubtedSitesHold is for how long it holds where a Worker did not answer: it may have been deleted.

@@ -44,7 +44,7 @@ func (w *companionWorld) checks(l sandbox.Lease) int {
 }
 
 // awaitHealth makes all engines check companions until that of a lease is in a state.
-func (w *companionWorld) awaitHealth(l sandbox.Lease, want sandbox.CompanionState, engines ...*leasing.Engine) {
+func (w *companionWorld) awaitHealth(l sandbox.Lease, want sandbox.CompanionState, engines ...*leasing.Service) {
 	w.Helper()
 	eventually(w.T, "the companion is "+string(want), func() bool {
 		for _, e := range engines {
@@ -83,7 +83,7 @@ func TestACompanionThatBecomesUnhealthyIsAnEventAndAState(t *testing.T) {
 	w := &companionWorld{t, world, e}
 	w.put(func(c *sandbox.Companion, _ *sandbox.EnvironmentSpec) { withMode(c) })
 	l := w.leased()
-	both := []*leasing.Engine{e, other}
+	both := []*leasing.Service{e, other}
 
 	w.inCompanion(l, "echo bad >/data/mode")
 	w.awaitHealth(l, sandbox.CompanionUnhealthy, both...)
@@ -157,7 +157,7 @@ func TestOneReconcilerChecksACompanionAndOnlyWhileItsSandboxIsAwake(t *testing.T
 	}
 	passes := func(lasts time.Duration) {
 		var passing sync.WaitGroup
-		for _, e := range []*leasing.Engine{e, other} {
+		for _, e := range []*leasing.Service{e, other} {
 			passing.Go(func() {
 				for until := time.Now().Add(lasts); time.Now().Before(until); {
 					if err := e.CheckCompanions(t.Context(), sandbox.Docker, checkPause); err != nil {
@@ -197,7 +197,7 @@ func TestAnUnhealthyCompanionIsStartedAgainWhereItsDeclarationSaysSo(t *testing.
 	})
 	l := w.leased()
 	w.inCompanion(l, "echo bad >/data/mode")
-	w.awaitHealth(l, sandbox.CompanionUnhealthy, w.Engine)
+	w.awaitHealth(l, sandbox.CompanionUnhealthy, w.Service)
 	if _, f := w.companionEvents(l); !f.Restarts {
 		t.Errorf("companion.unhealthy has %+v", f)
 	}

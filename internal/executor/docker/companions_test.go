@@ -23,11 +23,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// companionWorld is a lease engine with an environment whose sandboxes have a companion.
+// companionWorld is a lease service with an environment whose sandboxes have a companion.
 type companionWorld struct {
 	*testing.T
 	*world
-	*leasing.Engine
+	*leasing.Service
 }
 
 func newCompanionWorld(t *testing.T, change func(c *sandbox.Companion, env *sandbox.EnvironmentSpec)) *companionWorld {
@@ -43,10 +43,10 @@ func newCompanionWorld(t *testing.T, change func(c *sandbox.Companion, env *sand
 // put sets the environment: its companion db serves HTTP on port 8800.
 func (w *companionWorld) put(change func(c *sandbox.Companion, env *sandbox.EnvironmentSpec)) {
 	w.Helper()
-	putCompanions(w.T, w.Engine, w.world, change)
+	putCompanions(w.T, w.Service, w.world, change)
 }
 
-func putCompanions(t *testing.T, e *leasing.Engine, w *world,
+func putCompanions(t *testing.T, e *leasing.Service, w *world,
 	change func(c *sandbox.Companion, env *sandbox.EnvironmentSpec)) {
 	t.Helper()
 	env := w.environment()

@@ -12,7 +12,7 @@ import (
 )
 
 // reached lists the events of attempts as "type host reason", and the bytes that came back, by host.
-func reached(t *testing.T, e *leasing.Engine) (list []string, received map[string]int64) {
+func reached(t *testing.T, e *leasing.Service) (list []string, received map[string]int64) {
 	t.Helper()
 	events, err := e.ListEvents(t.Context(), sandbox.EventFilter{Type: "egress.*"})
 	must(t, err)
@@ -31,7 +31,7 @@ func reached(t *testing.T, e *leasing.Engine) (list []string, received map[strin
 	return list, received
 }
 
-func TestWhatASandboxReachesIsInTheLedgerWhoeverDies(t *testing.T) {
+func TestWhatASandboxReachesIsInTheLedgerWhateverDies(t *testing.T) {
 	t.Parallel()
 	r, path := newRestricted(t), filepath.Join(t.TempDir(), "ledger.db")
 	e, end := r.engineOn(t, path)

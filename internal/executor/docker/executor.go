@@ -12,6 +12,22 @@
 // The template image holds the guest and the initial /workspace and /data. A populator is a container of it
 // that is never started. When the engine creates it, it copies that content into the mounted volumes. This
 // fills the guest volume and prepares /workspace, with no process and in one request.
+//
+// It is made of packages with one subject each:
+//
+//	engine      requests, identity, clock, images, volumes
+//	objects     names and labels
+//	confine     seccomp, limits
+//	containers  finds and observes them
+//	templates   fill volumes
+//	networks    bridges of sandboxes with network full
+//	gateways    how restricted sandboxes reach hosts and models
+//	relays      carry connections to sandboxes
+//	channels    sessions with sandboxes
+//	audit       checks containers against rules
+//	runtimes    proves that a container runtime runs sandboxes
+//	accounts    names for the users of sandboxes
+//	dependents  what sandboxes and environments left: finds and removes it
 package docker
 
 import (

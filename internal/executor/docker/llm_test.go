@@ -22,10 +22,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// modelWorld is an engine with an upstream of models, whose address looks public, and a lease engine on a ledger.
+// modelWorld is an engine with an upstream of models, whose address looks public, and a lease service on a ledger.
 type modelWorld struct {
 	*world
-	engine *leasing.Engine
+	engine *leasing.Service
 	key    string
 	host   string // this machine's address on the network of the outside, as git.test
 }

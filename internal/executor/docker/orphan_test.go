@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestOrphansOnAnEngineAreRemovedOnTheSecondLook makes the lease engine resync a real Docker Engine,
+// TestOrphansOnAnEngineAreRemovedOnTheSecondLook makes the lease service resync a real Docker Engine,
 // with a clock that the test advances.
 func TestOrphansOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// leased puts the restricted environment on a lease engine, and leases a sandbox of it.
+// leased puts the restricted environment on a lease service, and leases a sandbox of it.
 func (r *restricted) leased(
 	t *testing.T,
 ) (resync func() error, findings func() []sandbox.DriftFinding, h driver.Handle) {
@@ -37,7 +37,7 @@ func (r *restricted) leased(
 		}, h
 }
 
-func TestASurveyRevivesAGatewayThatDied(t *testing.T) {
+func TestAResyncRepairsAGatewayThatDied(t *testing.T) {
 	t.Parallel()
 	r := newRestricted(t)
 	resync, findings, h := r.leased(t)

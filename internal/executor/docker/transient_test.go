@@ -20,8 +20,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// leasesThroughProxy is a lease engine with one environment, behind a proxy.
-func leasesThroughProxy(t *testing.T, network sandbox.NetworkMode) (*leasing.Engine, *dockertest.Proxy, *world) {
+// leasesThroughProxy is a lease service with one environment, behind a proxy.
+func leasesThroughProxy(t *testing.T, network sandbox.NetworkMode) (*leasing.Service, *dockertest.Proxy, *world) {
 	t.Helper()
 	x, p := throughProxy(t)
 	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})

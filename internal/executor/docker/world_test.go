@@ -126,20 +126,20 @@ func (w *world) exec(t testing.TB, h driver.Handle, command ...string) string {
 	return string(res.Stdout)
 }
 
-// engineOn opens a lease engine on a ledger in a file, under the world's label.
-func (w *world) engineOn(t *testing.T, path string) (e *leasing.Engine, end func()) {
+// engineOn opens a lease service on a ledger in a file, under the world's label.
+func (w *world) engineOn(t *testing.T, path string) (e *leasing.Service, end func()) {
 	t.Helper()
 	return w.engineAside(t, path, 0)
 }
 
 // engineAside is engineOn with a ledger whose clock is wrong.
-func (w *world) engineAside(t *testing.T, path string, by time.Duration) (e *leasing.Engine, end func()) {
+func (w *world) engineAside(t *testing.T, path string, by time.Duration) (e *leasing.Service, end func()) {
 	t.Helper()
 	return w.engineWith(t, path, by, w.x)
 }
 
 // engineWith is engineAside on another executor.
-func (w *world) engineWith(t *testing.T, path string, by time.Duration, x driver.Executor) (e *leasing.Engine,
+func (w *world) engineWith(t *testing.T, path string, by time.Duration, x driver.Executor) (e *leasing.Service,
 	end func()) {
 	t.Helper()
 	store, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{

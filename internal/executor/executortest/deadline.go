@@ -28,7 +28,7 @@ func testDeadline(t *testing.T, cfg Config) {
 		in := w.soon()
 		h := w.spawn(t, deadlineIn(in))
 		must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
-		<-time.After(in)
+		time.Sleep(in) //nolint:forbidigo // until its deadline has passed
 		if _, err := w.x.Wake(t.Context(), h); err != nil {
 			wantError(t, err, sandbox.Failed, "")
 		}
@@ -63,7 +63,7 @@ func pausedDeadline(t *testing.T, w *world) {
 	const in = 6 * time.Second // a busy machine takes some of it to start
 	h := w.spawn(t, deadlineIn(in))
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
-	<-time.After(in)
+	time.Sleep(in) //nolint:forbidigo // until its deadline has passed
 	w.wantState(t, h, sandbox.StatePaused)
 	if _, err := w.x.Wake(t.Context(), h); err != nil {
 		wantError(t, err, sandbox.Failed, "")

@@ -43,7 +43,7 @@ func (x *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 }
 
 // used reports whether a sandbox uses an object. Its caller holds mu.
-func (x *Executor) used(o driver.Dependent) bool {
+func (x *machine) used(o driver.Dependent) bool {
 	for _, b := range x.boxes {
 		if b.spec.Handle == o.Handle ||
 			o.SandboxID == "" && b.spec.LedgerID == o.LedgerID && b.spec.EnvironmentID == o.EnvironmentID {
@@ -58,7 +58,7 @@ func environmentHandle(ref driver.EnvironmentRef) driver.Handle {
 }
 
 // keep makes objects that belong to h, unless they are there. Its caller holds mu.
-func (x *Executor) keep(h driver.Handle, kinds ...driver.DependentKind) {
+func (x *machine) keep(h driver.Handle, kinds ...driver.DependentKind) {
 	for _, k := range kinds {
 		name := h.LedgerID + "-" + h.EnvironmentID + "-" + h.SandboxID + "-" + string(k)
 		if _, ok := x.objects[name]; !ok {
@@ -68,7 +68,7 @@ func (x *Executor) keep(h driver.Handle, kinds ...driver.DependentKind) {
 }
 
 // drop removes the objects that belong to h. Its caller holds mu.
-func (x *Executor) drop(h driver.Handle) {
+func (x *machine) drop(h driver.Handle) {
 	for name, o := range x.objects {
 		if o.Handle == h {
 			delete(x.objects, name)

@@ -8,11 +8,25 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
+// gateways are what environments reach other hosts and models through.
+type gateways struct {
+	*machine
+
+	// mu guards what follows.
+	egress  map[driver.EnvironmentRef][]sandbox.EgressRecord
+	brokers map[driver.EnvironmentRef]*broker
+}
+
+func newGateways(m *machine) gateways {
+	return gateways{machine: m, egress: make(map[driver.EnvironmentRef][]sandbox.EgressRecord),
+		brokers: make(map[driver.EnvironmentRef]*broker)}
+}
+
 // egressPage is how many lines are read at once.
 const egressPage = 1000
 
 // EgressLogs implements driver.EgressLogger.
-func (x *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
+func (x *gateways) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
 	if err := x.enter(ctx, OpEgressLogs, ""); err != nil {
 		return nil, err
 	}
@@ -27,7 +41,7 @@ func (x *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.En
 }
 
 // EgressLog implements driver.EgressLogger.
-func (x *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
+func (x *gateways) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
 	after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error) {
 	if err := x.enter(ctx, OpEgressLog, ref.Instance); err != nil {
 		return nil, err
@@ -43,7 +57,7 @@ func (x *Executor) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
 
 // LogEgress has the gateway of an environment log lines of its first run; those without a place of
 // their own follow the last one.
-func (x *Executor) LogEgress(ref driver.EnvironmentRef, records ...sandbox.EgressRecord) {
+func (x *gateways) LogEgress(ref driver.EnvironmentRef, records ...sandbox.EgressRecord) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	for _, r := range records {

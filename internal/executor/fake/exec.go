@@ -18,6 +18,9 @@ import (
 // Lacks is the one program that images lack.
 const Lacks = "opencode"
 
+// runner runs commands and processes in sandboxes.
+type runner struct{ *machine }
+
 // command is one that was run in a box, and that the box remembers until it is stopped.
 type command struct {
 	stdin []byte
@@ -69,7 +72,7 @@ func (c *command) end(now time.Time, out []byte, code int, err error) {
 }
 
 // Exec implements driver.Executor.
-func (x *Executor) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
+func (x *runner) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	c := newCommand(x.now())
 	if r.Stdin != nil && r.Shell == "" && r.Command[0] == "cat" {
 		var err error
@@ -110,7 +113,7 @@ func (x *Executor) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecRequ
 }
 
 // burnt is the CPU time that a sandbox has used.
-func (x *Executor) burnt(h driver.Handle) time.Duration {
+func (x *runner) burnt(h driver.Handle) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b, ok := x.boxes[h.SandboxID]; ok {
@@ -120,14 +123,14 @@ func (x *Executor) burnt(h driver.Handle) time.Duration {
 }
 
 // end ends a command before its time.
-func (x *Executor) end(c *command, err error) {
+func (x *runner) end(c *command, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c.end(x.now(), c.out, 0, err)
 }
 
 // beginAs starts a command, which needs no waiting caller.
-func (x *Executor) beginAs(ctx context.Context, op Op, h driver.Handle, r sandbox.ExecRequest, c *command) error {
+func (x *runner) beginAs(ctx context.Context, op Op, h driver.Handle, r sandbox.ExecRequest, c *command) error {
 	b, err := x.running(ctx, op, h)
 	if err != nil {
 		return err
@@ -148,7 +151,7 @@ func (x *Executor) beginAs(ctx context.Context, op Op, h driver.Handle, r sandbo
 	return x.start(r, c)
 }
 
-func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
+func (x *runner) start(r sandbox.ExecRequest, c *command) error {
 	if r.Shell != "" {
 		x.line(r, c)
 		return nil
@@ -200,7 +203,7 @@ func (x *Executor) start(r sandbox.ExecRequest, c *command) error {
 }
 
 // Follow implements driver.Executor.
-func (x *Executor) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
+func (x *runner) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay) (sandbox.ExecResult, error) {
 	b, err := x.running(ctx, OpFollow, h)
 	if err != nil {
 		return sandbox.ExecResult{}, err
@@ -249,7 +252,7 @@ func (x *Executor) Follow(ctx context.Context, h driver.Handle, r sandbox.Replay
 }
 
 // EndExec implements driver.Executor.
-func (x *Executor) EndExec(ctx context.Context, h driver.Handle, id, _ string) error {
+func (x *runner) EndExec(ctx context.Context, h driver.Handle, id, _ string) error {
 	b, err := x.running(ctx, OpEndExec, h)
 	if err != nil {
 		return err
@@ -283,7 +286,7 @@ func (b *box) forget(now time.Time) {
 }
 
 // awake refuses what needs a sandbox that runs.
-func (x *Executor) awake(ctx context.Context, op Op, h driver.Handle) error {
+func (x *machine) awake(ctx context.Context, op Op, h driver.Handle) error {
 	_, err := x.running(ctx, op, h)
 	if err == nil {
 		x.mu.Unlock()
@@ -292,7 +295,7 @@ func (x *Executor) awake(ctx context.Context, op Op, h driver.Handle) error {
 }
 
 // running returns a sandbox that runs, with the lock taken unless there is an error.
-func (x *Executor) running(ctx context.Context, op Op, h driver.Handle) (*box, error) {
+func (x *machine) running(ctx context.Context, op Op, h driver.Handle) (*box, error) {
 	if err := x.enterBox(ctx, op, h); err != nil {
 		return nil, err
 	}

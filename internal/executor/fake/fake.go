@@ -19,32 +19,31 @@ type Op string
 
 // The operations that can be made to fail.
 const (
-	OpInstance    Op = "instance"
-	OpCheck       Op = "check"
-	OpProvision   Op = "provision"
-	OpRepair      Op = "repair"
-	OpDiffer      Op = "differ"
-	OpDeprovision Op = "deprovision"
-	OpSpawn       Op = "spawn"
-	OpSleep       Op = "sleep"
-	OpAssign      Op = "assign"
-	OpWake        Op = "wake"
-	OpTouch       Op = "touch"
-	OpKill        Op = "kill"
-	OpExec        Op = "exec"
-	OpFollow      Op = "follow"
-	OpEndExec     Op = "end_exec"
-	OpRunProcess  Op = "run_process"
-	OpAwaitPort   Op = "await_port"
-	OpConnect     Op = "connect"
-	OpInspect     Op = "inspect"
-	OpList        Op = "list"
-	OpExport      Op = "export"
-	OpReadDisk    Op = "read_disk"
-	OpThaw        Op = "thaw" // letting a sandbox go on after an export
-	OpUsage       Op = "usage"
-	// OpIncarnations asks when a sandbox ran.
-	OpBoots            Op = "boots"
+	OpInstance         Op = "instance"
+	OpCheck            Op = "check"
+	OpProvision        Op = "provision"
+	OpRepair           Op = "repair"
+	OpDiffer           Op = "differ"
+	OpDeprovision      Op = "deprovision"
+	OpSpawn            Op = "spawn"
+	OpSleep            Op = "sleep"
+	OpAssign           Op = "assign"
+	OpWake             Op = "wake"
+	OpTouch            Op = "touch"
+	OpKill             Op = "kill"
+	OpExec             Op = "exec"
+	OpFollow           Op = "follow"
+	OpEndExec          Op = "end_exec"
+	OpRunProcess       Op = "run_process"
+	OpAwaitPort        Op = "await_port"
+	OpConnect          Op = "connect"
+	OpInspect          Op = "inspect"
+	OpList             Op = "list"
+	OpExport           Op = "export"
+	OpReadDisk         Op = "read_disk"
+	OpThaw             Op = "thaw" // letting a sandbox go on after an export
+	OpUsage            Op = "usage"
+	OpBoots            Op = "boots" // asking when a sandbox ran
 	OpDependents       Op = "dependents"
 	OpRemove           Op = "remove"
 	OpAudit            Op = "audit"
@@ -74,33 +73,41 @@ func Ops() []Op {
 
 // Executor is a backend in memory. The zero value is not ready; use New.
 type Executor struct {
+	*machine
+	fileAccess
+	runner
+	gateways
+
+	// mu guards what follows.
+	spawned  map[string]int
+	broken   map[driver.EnvironmentRef]string // what Repair finds
+	changed  map[driver.EnvironmentRef][]driver.Difference
+	metered  []driver.Metered // of each environment alone; nil: it counts none
+	together *driver.MeteredGroup
+	// readings: its list has what sandboxes had used when that was last read.
+	readings bool
+}
+
+// machine is what all parts of a backend share: what is on it, and the faults in the way of each call.
+type machine struct {
 	now func() time.Time
 
 	mu        sync.Mutex // guards what follows
 	instance  string
 	boxes     map[string]*box
 	muted     map[string]error // why environments do not answer
-	spawned   map[string]int
 	faults    map[Op]func(ctx context.Context) error
 	watchers  map[*watch]struct{}
 	installed map[driver.EnvironmentRef]bool
-	objects   map[string]driver.Dependent      // what is beside sandboxes, by name
-	broken    map[driver.EnvironmentRef]string // what Repair finds
-	changed   map[driver.EnvironmentRef][]driver.Difference
+	objects   map[string]driver.Dependent // what is beside sandboxes, by name
 	// witnesses are the numbers that ledgers left on the instance, expected those that this program knows of.
 	witnesses, expected map[string]int64
-	egress              map[driver.EnvironmentRef][]sandbox.EgressRecord
-	brokers             map[driver.EnvironmentRef]*broker
-	metered             []driver.Metered // of each environment alone; nil: it counts none
-	together            *driver.MeteredGroup
 	disk                *sandbox.KeptDisk // nil: it keeps none
 	// records: starts are counted, and recorded of what was removed too.
 	records bool
 	removed map[string]*record // empty unless it records or remembers
 	// remembers: it reports the last time that a removed sandbox ran.
 	remembers bool
-	// readings: its list has what sandboxes had used when that was last read.
-	readings bool
 	// grace is how much longer than their limits sandboxes that keep time go unused; negative: they keep none.
 	grace time.Duration
 }
@@ -140,16 +147,17 @@ func New(instance string, now func() time.Time) *Executor {
 	if now == nil {
 		now = time.Now
 	}
-	return &Executor{
+	m := &machine{
 		now: now, instance: instance, boxes: make(map[string]*box), muted: make(map[string]error),
-		spawned: make(map[string]int),
-		faults:  make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
+		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
 		installed: make(map[driver.EnvironmentRef]bool), objects: make(map[string]driver.Dependent),
-		broken: make(map[driver.EnvironmentRef]string), egress: make(map[driver.EnvironmentRef][]sandbox.EgressRecord),
-		brokers: make(map[driver.EnvironmentRef]*broker),
-		removed: make(map[string]*record), grace: -1,
-		changed:   make(map[driver.EnvironmentRef][]driver.Difference),
 		witnesses: make(map[string]int64), expected: make(map[string]int64),
+		removed: make(map[string]*record), grace: -1,
+	}
+	return &Executor{
+		machine: m, fileAccess: fileAccess{m}, runner: runner{m}, gateways: newGateways(m),
+		spawned: make(map[string]int), broken: make(map[driver.EnvironmentRef]string),
+		changed: make(map[driver.EnvironmentRef][]driver.Difference),
 	}
 }
 
@@ -336,7 +344,7 @@ func (x *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 }
 
 // change brings a sandbox to a state, and reports whether that started it.
-func (x *Executor) change(ctx context.Context, op Op, h driver.Handle, to sandbox.State) (started bool, err error) {
+func (x *machine) change(ctx context.Context, op Op, h driver.Handle, to sandbox.State) (started bool, err error) {
 	if err := x.enterBox(ctx, op, h); err != nil {
 		return false, err
 	}
@@ -384,7 +392,7 @@ func (x *Executor) Kill(ctx context.Context, h driver.Handle) error {
 }
 
 // remove ends a sandbox, with all that runs in it.
-func (x *Executor) remove(id string) {
+func (x *machine) remove(id string) {
 	if b, ok := x.boxes[id]; ok {
 		b.forget(x.now())
 		if x.records || x.remembers {
@@ -512,7 +520,7 @@ func (x *Executor) Watch(ctx context.Context, _ string, ready func(), changed fu
 }
 
 // tell hints at a sandbox to every watcher.
-func (x *Executor) tell(id string) {
+func (x *machine) tell(id string) {
 	x.mu.Lock()
 	ws := make([]*watch, 0, len(x.watchers))
 	for w := range x.watchers {
@@ -525,7 +533,7 @@ func (x *Executor) tell(id string) {
 }
 
 // enter takes the lock unless a fault or another instance is in the way.
-func (x *Executor) enter(ctx context.Context, op Op, instance string) error {
+func (x *machine) enter(ctx context.Context, op Op, instance string) error {
 	if err := x.fault(ctx, op); err != nil {
 		return err
 	}
@@ -543,7 +551,7 @@ func (x *Executor) enter(ctx context.Context, op Op, instance string) error {
 }
 
 // enterBox is enter for what is about one sandbox, which may hang.
-func (x *Executor) enterBox(ctx context.Context, op Op, h driver.Handle) error {
+func (x *machine) enterBox(ctx context.Context, op Op, h driver.Handle) error {
 	x.mu.Lock()
 	var hung chan struct{}
 	if b, ok := x.boxes[h.SandboxID]; ok {
@@ -564,7 +572,7 @@ func (x *Executor) enterBox(ctx context.Context, op Op, h driver.Handle) error {
 	return x.enter(ctx, op, h.Instance)
 }
 
-func (x *Executor) fault(ctx context.Context, op Op) error {
+func (x *machine) fault(ctx context.Context, op Op) error {
 	x.mu.Lock()
 	f := x.faults[op]
 	x.mu.Unlock()

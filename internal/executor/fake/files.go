@@ -18,6 +18,9 @@ import (
 
 const configFile = "/workspace/config.json"
 
+// fileAccess works on the files of sandboxes.
+type fileAccess struct{ *machine }
+
 // file is what a sandbox has under one path: an entry of a tar stream.
 type file struct {
 	header  tar.Header // but for its name and size
@@ -29,7 +32,7 @@ func plain(content []byte) file {
 }
 
 // PutFile writes a file of a sandbox, out of band.
-func (x *Executor) PutFile(sandboxID, p, content string) {
+func (x *fileAccess) PutFile(sandboxID, p, content string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b, ok := x.boxes[sandboxID]; ok {
@@ -38,7 +41,7 @@ func (x *Executor) PutFile(sandboxID, p, content string) {
 }
 
 // FileOf returns what a sandbox has in a file, and whether it is there.
-func (x *Executor) FileOf(sandboxID, p string) (string, bool) {
+func (x *fileAccess) FileOf(sandboxID, p string) (string, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	b, ok := x.boxes[sandboxID]
@@ -50,7 +53,7 @@ func (x *Executor) FileOf(sandboxID, p string) (string, bool) {
 }
 
 // CopyTo implements driver.Executor.
-func (x *Executor) CopyTo(ctx context.Context, h driver.Handle, dir string, stream io.Reader) error {
+func (x *fileAccess) CopyTo(ctx context.Context, h driver.Handle, dir string, stream io.Reader) error {
 	if err := x.awake(ctx, OpExec, h); err != nil {
 		return err
 	}
@@ -91,7 +94,7 @@ func (x *Executor) CopyTo(ctx context.Context, h driver.Handle, dir string, stre
 }
 
 // CopyFrom implements driver.Executor.
-func (x *Executor) CopyFrom(ctx context.Context, h driver.Handle, p string) (io.ReadCloser, error) {
+func (x *fileAccess) CopyFrom(ctx context.Context, h driver.Handle, p string) (io.ReadCloser, error) {
 	b, err := x.running(ctx, OpExec, h)
 	if err != nil {
 		return nil, err
@@ -129,7 +132,7 @@ func pack(files map[string]file, p, relativeTo string) (*bytes.Buffer, int, erro
 }
 
 // StatFile implements driver.FileAccess.
-func (x *Executor) StatFile(ctx context.Context, h driver.Handle, p string) (sandbox.FileInfo, error) {
+func (x *fileAccess) StatFile(ctx context.Context, h driver.Handle, p string) (sandbox.FileInfo, error) {
 	var info sandbox.FileInfo
 	err := x.onFiles(ctx, h, func(files map[string]file) (err error) {
 		info, err = describe(files, p)
@@ -139,7 +142,7 @@ func (x *Executor) StatFile(ctx context.Context, h driver.Handle, p string) (san
 }
 
 // ListFiles implements driver.FileAccess.
-func (x *Executor) ListFiles(ctx context.Context, h driver.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
+func (x *fileAccess) ListFiles(ctx context.Context, h driver.Handle, q sandbox.FileQuery) ([]sandbox.FileInfo, error) {
 	var list []sandbox.FileInfo
 	err := x.onFiles(ctx, h, func(files map[string]file) error {
 		info, err := describe(files, q.Path)
@@ -172,7 +175,7 @@ func (x *Executor) ListFiles(ctx context.Context, h driver.Handle, q sandbox.Fil
 }
 
 // WriteFile implements driver.FileAccess.
-func (x *Executor) WriteFile(ctx context.Context, h driver.Handle, w sandbox.FileWrite, content io.Reader) error {
+func (x *fileAccess) WriteFile(ctx context.Context, h driver.Handle, w sandbox.FileWrite, content io.Reader) error {
 	b, err := io.ReadAll(content)
 	if err != nil {
 		return err
@@ -189,7 +192,7 @@ func (x *Executor) WriteFile(ctx context.Context, h driver.Handle, w sandbox.Fil
 }
 
 // RemoveFile implements driver.FileAccess.
-func (x *Executor) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.FileRemoval) error {
+func (x *fileAccess) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.FileRemoval) error {
 	return x.onFiles(ctx, h, func(files map[string]file) error {
 		if _, err := describe(files, r.Path); err != nil {
 			return err
@@ -209,7 +212,7 @@ func (x *Executor) RemoveFile(ctx context.Context, h driver.Handle, r sandbox.Fi
 }
 
 // DiskUsage implements driver.FileAccess.
-func (x *Executor) DiskUsage(ctx context.Context, h driver.Handle) (sandbox.DiskUsage, error) {
+func (x *fileAccess) DiskUsage(ctx context.Context, h driver.Handle) (sandbox.DiskUsage, error) {
 	usage := sandbox.DiskUsage{Complete: true}
 	err := x.onFiles(ctx, h, func(files map[string]file) error {
 		for _, f := range files {
@@ -222,7 +225,7 @@ func (x *Executor) DiskUsage(ctx context.Context, h driver.Handle) (sandbox.Disk
 }
 
 // onFiles works on the files of a sandbox that runs.
-func (x *Executor) onFiles(ctx context.Context, h driver.Handle, work func(files map[string]file) error) error {
+func (x *fileAccess) onFiles(ctx context.Context, h driver.Handle, work func(files map[string]file) error) error {
 	b, err := x.running(ctx, OpExec, h)
 	if err != nil {
 		return err
@@ -253,7 +256,7 @@ func describe(files map[string]file, p string) (sandbox.FileInfo, error) {
 }
 
 // Files returns the content of all files of a sandbox, by path.
-func (x *Executor) Files(sandboxID string) map[string]string {
+func (x *fileAccess) Files(sandboxID string) map[string]string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	all := make(map[string]string)

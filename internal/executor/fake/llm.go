@@ -22,7 +22,7 @@ var (
 )
 
 // ServeLLM implements driver.LLMBroker.
-func (x *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
+func (x *gateways) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
 	if err := x.enter(ctx, OpServeLLM, ref.Instance); err != nil {
 		return err
 	}
@@ -35,7 +35,7 @@ func (x *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s dr
 }
 
 // ServeCredentials implements driver.CredentialBroker.
-func (x *Executor) ServeCredentials(ctx context.Context, ref driver.EnvironmentRef,
+func (x *gateways) ServeCredentials(ctx context.Context, ref driver.EnvironmentRef,
 	credentials map[string]driver.Credential) error {
 	if err := x.enter(ctx, OpServeCredentials, ref.Instance); err != nil {
 		return err
@@ -49,7 +49,7 @@ func (x *Executor) ServeCredentials(ctx context.Context, ref driver.EnvironmentR
 }
 
 // Credentials returns the credentials that an environment's gateway has now, by host.
-func (x *Executor) Credentials(ref driver.EnvironmentRef) map[string]driver.Credential {
+func (x *gateways) Credentials(ref driver.EnvironmentRef) map[string]driver.Credential {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b := x.brokers[ref]; b != nil {
@@ -59,7 +59,7 @@ func (x *Executor) Credentials(ref driver.EnvironmentRef) map[string]driver.Cred
 }
 
 // LLMCalls implements driver.LLMBroker.
-func (x *Executor) LLMCalls(ctx context.Context, ref driver.EnvironmentRef,
+func (x *gateways) LLMCalls(ctx context.Context, ref driver.EnvironmentRef,
 	after sandbox.GatewayPosition) ([]driver.LLMLine, error) {
 	if err := x.enter(ctx, OpLLMCalls, ref.Instance); err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (x *Executor) LLMCalls(ctx context.Context, ref driver.EnvironmentRef,
 }
 
 // broker returns an environment's broker. The caller holds mu.
-func (x *Executor) broker(ref driver.EnvironmentRef) (*broker, error) {
+func (x *gateways) broker(ref driver.EnvironmentRef) (*broker, error) {
 	if !x.installed[ref] {
 		return nil, sandbox.Errorf(sandbox.NotFound, "fake: environment %s has no gateway", ref.EnvironmentID)
 	}
@@ -90,7 +90,7 @@ func (x *Executor) broker(ref driver.EnvironmentRef) (*broker, error) {
 }
 
 // LogLLM has the gateway of an environment journal calls, each as one line. It panics where there is no gateway.
-func (x *Executor) LogLLM(ref driver.EnvironmentRef, calls ...sandbox.LLMCall) {
+func (x *gateways) LogLLM(ref driver.EnvironmentRef, calls ...sandbox.LLMCall) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	b, err := x.broker(ref)
@@ -104,7 +104,7 @@ func (x *Executor) LogLLM(ref driver.EnvironmentRef, calls ...sandbox.LLMCall) {
 }
 
 // LLMSettings returns what an environment's gateway knows now, nil if it knows nothing.
-func (x *Executor) LLMSettings(ref driver.EnvironmentRef) *driver.LLMSettings {
+func (x *gateways) LLMSettings(ref driver.EnvironmentRef) *driver.LLMSettings {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b := x.brokers[ref]; b != nil {
@@ -114,7 +114,7 @@ func (x *Executor) LLMSettings(ref driver.EnvironmentRef) *driver.LLMSettings {
 }
 
 // RestartGateway has an environment's gateway start again: it has no LLM settings any more.
-func (x *Executor) RestartGateway(ref driver.EnvironmentRef) {
+func (x *gateways) RestartGateway(ref driver.EnvironmentRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if b := x.brokers[ref]; b != nil {

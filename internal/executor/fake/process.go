@@ -16,7 +16,7 @@ import (
 //	listen <port> <duration>        listens to a port after a while, until it is ended, and serves HTTP there
 
 // RunProcess implements driver.ProcessRunner.
-func (x *Executor) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {
+func (x *runner) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {
 	c := newCommand(x.now())
 	c.log = true
 	r := sandbox.ExecRequest{ID: p.ID, Command: p.Command, Timeout: sandbox.Duration(100 * 365 * 24 * time.Hour)}
@@ -32,13 +32,13 @@ func (x *Executor) RunProcess(ctx context.Context, h driver.Handle, p driver.Pro
 }
 
 // AwaitPort implements driver.ProcessRunner.
-func (x *Executor) AwaitPort(ctx context.Context, h driver.Handle, port int) error {
+func (x *runner) AwaitPort(ctx context.Context, h driver.Handle, port int) error {
 	_, err := x.listener(ctx, OpAwaitPort, h, port)
 	return err
 }
 
 // listener waits until a command listens to a port.
-func (x *Executor) listener(ctx context.Context, op Op, h driver.Handle, port int) (*command, error) {
+func (x *runner) listener(ctx context.Context, op Op, h driver.Handle, port int) (*command, error) {
 	for {
 		b, err := x.running(ctx, op, h)
 		if err != nil {
@@ -61,7 +61,7 @@ func (x *Executor) listener(ctx context.Context, op Op, h driver.Handle, port in
 }
 
 // startProcess starts what only processes do, and reports whether it did.
-func (x *Executor) startProcess(b *box, c *command, command []string) (bool, error) {
+func (x *runner) startProcess(b *box, c *command, command []string) (bool, error) {
 	args := command[1:]
 	switch {
 	case command[0] == "say" && len(args) == 2:
@@ -96,7 +96,7 @@ func (x *Executor) startProcess(b *box, c *command, command []string) (bool, err
 }
 
 // live writes a line and has the command end after a while.
-func (x *Executor) live(b *box, c *command, duration, line string, code int) error {
+func (x *runner) live(b *box, c *command, duration, line string, code int) error {
 	d, err := time.ParseDuration(duration)
 	if err != nil {
 		return err

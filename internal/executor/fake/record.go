@@ -117,7 +117,7 @@ func (x *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, e
 }
 
 // observed returns what is said of a sandbox.
-func (x *Executor) observed(b *box) driver.Observation {
+func (x *machine) observed(b *box) driver.Observation {
 	o := b.obs
 	if x.records {
 		o.Boot = b.record.last().Number

@@ -25,7 +25,7 @@ type Served struct {
 // Connect implements driver.ProcessRunner. What listens answers one request with what it got, or switches to an echo of
 // all bytes where the request asks for another protocol. It does not answer requests for
 // /silent, sends the body of those for /echo back while it arrives, and redirects those with a redirect in their query.
-func (x *Executor) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
+func (x *runner) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
 	of, err := x.listener(ctx, OpConnect, h, port)
 	if err != nil {
 		return err

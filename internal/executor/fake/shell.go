@@ -13,7 +13,7 @@ import (
 
 // line runs a line of a shell that knows export, unset, cd, pwd, echo, exit and sleep, joined by "&&" or ";",
 // and variables. What comes after a sleep is done with it.
-func (x *Executor) line(r sandbox.ExecRequest, c *command) {
+func (x *runner) line(r sandbox.ExecRequest, c *command) {
 	s := shell{env: maps.Clone(r.Env), cwd: r.Cwd}
 	if s.env == nil {
 		s.env = make(map[string]string)

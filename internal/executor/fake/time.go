@@ -31,7 +31,7 @@ func (x *Executor) Touch(ctx context.Context, h driver.Handle, l driver.Limits) 
 }
 
 // keepTime puts to rest what is due, with the lock held.
-func (x *Executor) keepTime() {
+func (x *machine) keepTime() {
 	if x.grace < 0 {
 		return
 	}
@@ -49,7 +49,7 @@ func (x *Executor) keepTime() {
 }
 
 // restsAt is when a box rests unless it is used, and whether it does at all.
-func (x *Executor) restsAt(b *box) (at time.Time, ends bool) {
+func (x *machine) restsAt(b *box) (at time.Time, ends bool) {
 	used := b.usedAt
 	for _, c := range b.commands {
 		switch {
@@ -68,6 +68,6 @@ func (x *Executor) restsAt(b *box) (at time.Time, ends bool) {
 }
 
 // isOver reports whether a box has ended by its ttl, and does not start any more.
-func (x *Executor) isOver(b *box, now time.Time) bool {
+func (x *machine) isOver(b *box, now time.Time) bool {
 	return x.grace >= 0 && b.limits.TTL > 0 && !b.usedAt.Add(b.limits.TTL.D()+x.grace).After(now)
 }

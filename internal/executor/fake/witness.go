@@ -59,7 +59,7 @@ func (x *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string,
 }
 
 // confirm returns an error where another instance answers. Its caller has the lock.
-func (x *Executor) confirm(instance string) error {
+func (x *machine) confirm(instance string) error {
 	if instance != "" && instance != x.instance {
 		return sandbox.Errorf(sandbox.Unavailable, "instance %s is asked for and %s answers", instance, x.instance).
 			WithReason(sandbox.ReasonOtherInstance)
@@ -68,7 +68,7 @@ func (x *Executor) confirm(instance string) error {
 }
 
 // recognize returns an error where a clone answers. Its caller has the lock.
-func (x *Executor) recognize() error {
+func (x *machine) recognize() error {
 	for ledgerID, n := range x.expected {
 		if x.witnesses[ledgerID] < n {
 			return sandbox.Errorf(sandbox.Unavailable, "instance %s answers without number %d of ledger %s",

@@ -114,8 +114,8 @@ func TestOnlyTheKeyOpens(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsKeepNobodyOut has more connections than are kept, each silent or half-way through its preamble.
-func TestSilentConnectionsKeepNobodyOut(t *testing.T) {
+// TestSilentConnectionsKeepNoCallerOut has more connections than are kept, each silent or half-way through its preamble.
+func TestSilentConnectionsKeepNoCallerOut(t *testing.T) {
 	t.Parallel()
 	d := open(t)
 	for i := range attempts {
@@ -145,8 +145,8 @@ func TestASilentConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestAFloodKeepsNobodyOut has a crowd connect as fast as it can while others come with the key.
-func TestAFloodKeepsNobodyOut(t *testing.T) {
+// TestAFloodKeepsNoCallerOut has a crowd connect as fast as it can while others come with the key.
+func TestAFloodKeepsNoCallerOut(t *testing.T) {
 	t.Parallel()
 	d := open(t)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -131,7 +131,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 }
 
 // figures returns what leases cost and what is spent of the budget.
-func figures(t *testing.T, engine *leasing.Engine, leases []string) (list []sandbox.NanoUSD) {
+func figures(t *testing.T, engine *leasing.Service, leases []string) (list []sandbox.NanoUSD) {
 	t.Helper()
 	for _, id := range leases {
 		l, err := engine.GetLease(t.Context(), id)
@@ -182,7 +182,7 @@ func copyAsOf(t *testing.T, from, to string, schema int64) {
 	exec("UPDATE ledgers SET min_reader = ?", schema)
 }
 
-func engineOn(t *testing.T, store *ledger.Store) *leasing.Engine {
+func engineOn(t *testing.T, store *ledger.Store) *leasing.Service {
 	t.Helper()
 	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine", nil)}})
 	if err != nil {

@@ -64,7 +64,7 @@ func NewStoredOn(t testing.TB, url string, change ...func(*leasing.Config)) (ser
 		t.Fatal(err)
 	}
 	config := leasing.Config{
-		Store: store, State: states, Executors: []driver.Executor{backend}, Version: "test",
+		Store: store, Objects: states, Executors: []driver.Executor{backend}, Version: "test",
 		Keys:       seal.InFile(filepath.Join(t.TempDir(), "secrets.key"), true),
 		PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()},
 	}
@@ -152,7 +152,7 @@ func holdSpawns(backend *fake.Executor) func(hold bool) {
 	}
 }
 
-func purge(t testing.TB, engine *leasing.Engine, ttl time.Duration) {
+func purge(t testing.TB, engine *leasing.Service, ttl time.Duration) {
 	t.Helper()
 	if err := engine.RollUp(t.Context()); err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func (c *clock) set(t time.Time) {
 }
 
 // advance moves the clock from one due time to the next, and does the due work.
-func advance(t testing.TB, c *clock, engine *leasing.Engine, d time.Duration) {
+func advance(t testing.TB, c *clock, engine *leasing.Service, d time.Duration) {
 	t.Helper()
 	end := c.Now().Add(d)
 	if err := engine.Resync(t.Context(), sandbox.Docker); err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {

@@ -215,7 +215,7 @@ func TestARepositoryIsReadWhileGitPacksIt(t *testing.T) {
 	}
 }
 
-func TestAMissingObjectIsFoundOnceTheRepositoryIsMended(t *testing.T) {
+func TestAMissingObjectIsFoundOnceTheRepositoryIsRepaired(t *testing.T) {
 	t.Parallel()
 	w := newWorktree(t)
 	blob := w.git("rev-parse", "HEAD:README")

@@ -29,8 +29,8 @@ const (
 	maxShown = 1 << 10
 )
 
-// transport sends requests, again where that does no harm and may help, and turns answers that are no success
-// into a *refusal.
+// transport sends requests, repeats those that checkRetry allows, and turns answers that are no success into a
+// *refusal.
 type transport struct {
 	retrying *retryablehttp.Client
 	token    string
@@ -63,8 +63,8 @@ func newTransport(cfg Config) *transport {
 
 func (t *transport) close() { t.retrying.HTTPClient.CloseIdleConnections() }
 
-// checkRetry repeats what was refused for now, and what may be done twice. What makes something is not: the
-// next deployment looks whether it was made.
+// checkRetry repeats requests that were refused for now, and those that are idempotent. It repeats no request that
+// creates something: the next deployment looks whether that exists.
 func checkRetry(ctx context.Context, answer *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -78,7 +78,7 @@ func checkRetry(ctx context.Context, answer *http.Response, err error) (bool, er
 	return retryablehttp.DefaultRetryPolicy(ctx, answer, err)
 }
 
-// blocked reports that the token has asked too often: everything is refused for longer than a call lasts.
+// blocked reports that the token made too many calls: Cloudflare refuses all for longer than a call lasts.
 func blocked(answer *http.Response) bool {
 	wait, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 	return err == nil && time.Duration(wait)*time.Second >= callLimit/4
@@ -117,7 +117,7 @@ func methodOf(answer *http.Response, err error) (string, bool) {
 	return "", false
 }
 
-// details gives retryablehttp's messages to slog, as details: what matters reaches the caller as an error.
+// details logs retryablehttp's messages at level debug: the caller gets failures as errors.
 type details struct{ log *slog.Logger }
 
 func (d details) Error(msg string, kv ...any) { d.log.Debug(msg, kv...) }

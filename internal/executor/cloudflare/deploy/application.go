@@ -101,7 +101,7 @@ func (d *Deployer) listApplications(ctx context.Context, name string) (all []app
 	return all, d.fail(step{what: "look for container application " + name, needs: permContainers}, err)
 }
 
-// rollout brings an application's configuration to the containers that run.
+// rollout applies an application's configuration to running containers.
 type rollout struct {
 	Description         string        `json:"description"`
 	Strategy            string        `json:"strategy"`
@@ -239,8 +239,8 @@ func (d *Deployer) makeApplication(ctx context.Context, want cloudflare.Deployme
 	return nil
 }
 
-// removeStale removes applications of our name that belong to Durable Objects that are gone, with a Worker
-// that was deleted: nothing can use them, and their name would not tell ours.
+// removeStale removes applications with our name whose Durable Objects are gone with a deleted Worker: no Worker can
+// use them, and they make our name ambiguous.
 func (d *Deployer) removeStale(ctx context.Context, s *inventory) error {
 	for _, a := range slices.Clone(s.applications) {
 		if a.namespace() == s.worker.namespace {

@@ -1,18 +1,18 @@
-// Package deploy brings environments to Cloudflare: it implements cloudflare.Deployer by Cloudflare's API.
+// Package deploy deploys environments to Cloudflare: it implements cloudflare.Deployer with Cloudflare's API.
 //
-// Every call looks first, at everything at once, and then changes what is not as wanted:
+// Every call first reads all parts concurrently, and then changes those that differ:
 //
 //	D1 database -> R2 bucket -> Worker with its Durable Objects -> container application -> workers.dev route
 //
-// Each part is found by the deployment's name, and the application by the namespace of the Durable Objects, too:
-// one that belongs to a namespace can never have another, and only one application can belong to it. So whatever
-// a call that broke off has left is taken up by the next one, and is found by Delete, which goes the other way:
-// an application that outlives its Worker keeps the next Worker of that name from having one.
+// Each part is found by the deployment's name, and the application also by the namespace of the Durable Objects: an
+// application keeps its namespace for ever, and a namespace has one application at most. So the next call continues
+// where one broke off, and Delete finds all that it left. Delete goes the other way: an application that outlives its
+// Worker prevents one for the next Worker of that name.
 //
 // An application's change is two requests, of the new settings and of a rollout of them to the containers that
 // run. An application that was changed and has no rollout to its settings is one where the second is missing.
 //
-// What cloudflare-go has types for goes through it; containers and the upload of a Worker are raw (api.go).
+// Requests use cloudflare-go where it has types. Those for containers and for uploads of Workers are raw (api.go).
 package deploy
 
 import (
@@ -53,7 +53,7 @@ type Config struct {
 	Registry string
 	// Engine has images that no registry has; nil means no engine.
 	Engine func() (image.Engine, error) `json:"-"`
-	// Guest is the program that images are given; nil means the one of this build.
+	// Guest is the program that is added to images; nil means the one of this build.
 	Guest []byte `json:"-"`
 	// HTTP carries the requests; nil means a client of its own.
 	HTTP   *http.Client `json:"-"`
@@ -61,7 +61,7 @@ type Config struct {
 	// Grace is how much longer sandboxes go unused by their own clock than their leases allow; zero means
 	// cloudflare.DefaultGrace.
 	Grace time.Duration
-	// SchedulingPolicy is that of environments that are made from now on; "" means cloudflare.PolicyDefault.
+	// SchedulingPolicy is for environments that are created from now on; "" means cloudflare.PolicyDefault.
 	SchedulingPolicy cloudflare.SchedulingPolicy
 	// MaxInstances is how many containers of one environment of policy default run at once at most; zero means
 	// cloudflare.DefaultMaxInstances.
@@ -70,13 +70,13 @@ type Config struct {
 	Attempts int
 	// Calls is how many calls this process makes in five minutes at most; the next ones wait. Zero means DefaultCalls.
 	Calls int
-	// Now is what credentials of the registry, and answers that are kept, hold from; nil means time.Now.
+	// Now is the clock for the expiry of registry credentials and cached answers; nil means time.Now.
 	Now func() time.Time `json:"-"`
 	// WaitMin and WaitMax bound the wait between attempts where Cloudflare names none. Zero means 500 ms and 10 s.
 	WaitMin, WaitMax time.Duration
 }
 
-// FillIn takes what is not configured from the environment variables of Cloudflare's own tools.
+// FillIn reads what is not configured from the environment variables of Cloudflare's own tools.
 func (c *Config) FillIn(getenv func(string) string) {
 	c.AccountID = cmp.Or(c.AccountID, getenv(EnvAccount))
 	c.Token = cmp.Or(c.Token, sandbox.Secret(getenv(EnvToken)))

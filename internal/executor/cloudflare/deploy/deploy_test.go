@@ -131,7 +131,7 @@ func TestWhatBreaksOffAnywhereIsCompletedOrRemoved(t *testing.T) {
 	}
 }
 
-func TestWhatSomebodyTakesAwayIsFoundAndMadeAgain(t *testing.T) {
+func TestAPartThatWasDeletedIsFoundAndMadeAgain(t *testing.T) {
 	t.Parallel()
 	d := wanted()
 	for missing, take := range map[string]func(*world, cloudflare.Site){
@@ -205,7 +205,7 @@ func TestADeletionTakesWhatIsInTheBucket(t *testing.T) {
 	w.wantCode(err, sandbox.NotFound)
 }
 
-func TestAWorkerOfSomebodyElseIsNeverTouched(t *testing.T) {
+func TestAWorkerThatIsNotOursIsNeverChanged(t *testing.T) {
 	t.Parallel()
 	w, d := newWorld(t), wanted()
 	const form = "--b\r\nContent-Disposition: form-data; name=\"metadata\"\r\n\r\n{\"main_module\":\"x.js\"}\r\n--b\r\n" +

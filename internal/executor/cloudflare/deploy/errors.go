@@ -93,7 +93,7 @@ const (
 	wordNoRegistry  = "IMAGE_REGISTRY_NOT_CONFIGURED"
 )
 
-// step is one thing that is asked of Cloudflare.
+// step is one request to Cloudflare.
 type step struct {
 	// what says it for errors, with the object.
 	what string
@@ -102,7 +102,7 @@ type step struct {
 	needs   Permission
 }
 
-// fail gives an error of a step its code, and says of it what was tried, where, and what to do.
+// fail gives an error of a step its code, and adds what was tried, where, and what to do.
 func (d *Deployer) fail(s step, err error) error {
 	if err == nil {
 		return nil
@@ -144,7 +144,7 @@ func (r *refusal) coded(was string, s step) error {
 	case r.status >= http.StatusInternalServerError && s.changes:
 		code, advice = sandbox.UnknownOutcome, "; repeat it: it goes on from what is there"
 	case r.status >= http.StatusInternalServerError, r.has(codeVersionAbsent, codeD1Exists):
-		code = sandbox.Unavailable // it is there and is not seen everywhere yet
+		code = sandbox.Unavailable // it exists, but not everywhere yet
 	case r.status == http.StatusNotFound:
 		code = sandbox.NotFound
 	}

@@ -111,7 +111,7 @@ func TestTooManyRequestsAreSentAgainWhenCloudflareSays(t *testing.T) {
 	w.wantDeployed(wanted())
 }
 
-func TestSecretsStandInNoErrorAndNoLog(t *testing.T) {
+func TestNoErrorAndNoLogHasASecret(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	echo := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
@@ -132,7 +132,7 @@ func TestSecretsStandInNoErrorAndNoLog(t *testing.T) {
 	}
 }
 
-func TestACapacityOrAnImageThatIsNotThereIsSaid(t *testing.T) {
+func TestAMissingCapacityOrImageIsNamed(t *testing.T) {
 	t.Parallel()
 	for word, code := range map[string]sandbox.Code{
 		"SURPASSED_TOTAL_LIMITS":              sandbox.CapacityExceeded,

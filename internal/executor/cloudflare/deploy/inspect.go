@@ -25,7 +25,7 @@ func (s *inventory) empty() bool {
 	return s.worker == nil && s.database == "" && !s.bucket && len(s.applications) == 0
 }
 
-// look asks for everything at once, so that all permissions that are missing are named at once.
+// look reads all parts concurrently, so that its error names all missing permissions.
 func (d *Deployer) inspect(ctx context.Context, name string) (*inventory, error) {
 	s := &inventory{name: name, account: d.account}
 	var everyApplication []application
@@ -71,7 +71,7 @@ func (s *inventory) application() *application {
 	return nil
 }
 
-// site is what others see of it.
+// site returns the deployment as cloudflare.Site.
 func (s *inventory) site() cloudflare.Site {
 	site := cloudflare.Site{Name: s.name, DatabaseID: s.database}
 	lacks := func(part cloudflare.Part, there bool) {

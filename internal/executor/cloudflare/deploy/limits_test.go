@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestTheLocalAPIBlocksWhoAsksTooOften: what asks too often is red here before an account blocks it.
-func TestTheLocalAPIBlocksWhoAsksTooOften(t *testing.T) {
+// TestTheLocalAPIBlocksATokenThatAsksTooOften: what asks too often is red here before an account blocks it.
+func TestTheLocalAPIBlocksATokenThatAsksTooOften(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	api := localapi.New(localapi.Config{Now: func() time.Time { return now }})

@@ -18,7 +18,7 @@ const EnvRegistry = "CLOUDFLARE_CONTAINER_REGISTRY"
 // RegistryDomain is Cloudflare's registry, in which every account has repositories that begin with its id.
 const RegistryDomain = "registry.cloudflare.com"
 
-// Credentials of the registry are asked for as wrangler does, and no longer used shortly before they end.
+// Credentials of the registry are requested as wrangler does, and replaced shortly before they expire.
 const (
 	credentialMinutes = 15
 	credentialReserve = 2 * time.Minute
@@ -40,7 +40,7 @@ type Registry struct {
 	apiHost string
 	now     func() time.Time
 
-	turn sync.Mutex // held while credentials are asked for
+	turn sync.Mutex // held while credentials are requested
 	mu   sync.Mutex // guards last
 	last credentials
 }
@@ -66,7 +66,7 @@ func (r *Registry) current() credentials {
 	return r.last
 }
 
-// forget has the next request ask for new credentials.
+// forget discards the credentials: the next request gets new ones.
 func (r *Registry) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

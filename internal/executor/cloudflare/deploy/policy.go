@@ -79,8 +79,8 @@ const (
 	startsReady = "ready"
 )
 
-// prepareStarts has Cloudflare prepare the images that starts may name and that the Worker was not uploaded with, as
-// wrangler does before it uploads one.
+// prepareStarts asks Cloudflare to prepare the images that starts may name and that the Worker was not uploaded with,
+// as wrangler does before it uploads a Worker.
 func (d *Deployer) prepareStarts(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	for _, name := range slices.Sorted(maps.Keys(want.Images)) {
 		if s.worker != nil && s.worker.images[name] == want.Images[name] {

@@ -510,8 +510,8 @@ func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
 	}
 }
 
-// TestMendRestoresTheImagesOfStarts: others uploaded the Worker without them, and sandboxes sleep.
-func TestMendRestoresTheImagesOfStarts(t *testing.T) {
+// TestRepairRestoresTheImagesOfStarts: others uploaded the Worker without them, and sandboxes sleep.
+func TestRepairRestoresTheImagesOfStarts(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
 	x := g.executor(cloudflare.PolicyDurableObject)

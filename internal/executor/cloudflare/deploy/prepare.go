@@ -42,8 +42,7 @@ func (d *Deployer) shelf(ctx context.Context) (*shelf, error) {
 	return &shelf{client, host, host + "/" + d.account + "/" + repository}, nil
 }
 
-// onShelf does something with the registry, and once more with new credentials where it no longer takes the ones
-// that it was done with.
+// onShelf calls do with the registry, and once more with new credentials if the registry refuses the old ones.
 func (d *Deployer) onShelf(ctx context.Context, what string, do func(*shelf) error) error {
 	for again := false; ; again = true {
 		s, err := d.shelf(ctx)
@@ -194,7 +193,7 @@ func (d *Deployer) open(ctx context.Context, s *shelf, ref string) (base, error)
 	return base{}, atOrigin(code, fmt.Errorf("%w; and the Docker engine of this process: %w", err, onEngine))
 }
 
-// originError is a failure to read an image where it comes from: the account's registry has no part in it.
+// originError is a failure to read an image from its origin, and not from the account's registry.
 type originError struct{ err error }
 
 func (e *originError) Error() string { return e.err.Error() }
@@ -219,7 +218,7 @@ func notFound(err error) error {
 	return sandbox.Errorf(sandbox.NotFound, "%w", err).WithReason(sandbox.ReasonImageNotFound)
 }
 
-// save takes an image off the engine. Errors: NotFound, also when there is no engine; Invalid; Unavailable.
+// save reads an image from the engine. Errors: NotFound, also when there is no engine; Invalid; Unavailable.
 func (d *Deployer) save(ctx context.Context, ref string) (*image.Saved, error) {
 	if d.engine == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no Docker engine to take it from")

@@ -40,8 +40,8 @@ func (d *Deployer) RemoveImages(ctx context.Context, name string) error {
 	return d.dropTags(ctx, name, true, func(*shelf, string) (bool, error) { return false, nil })
 }
 
-// dropTags removes the tags of a deployment that are not to stay. An image without tags goes when the registry
-// collects, and with it the layers that no other has. always has it collect although no tag was there: an earlier call
+// dropTags removes the tags of a deployment except those to keep. The registry's garbage collection then removes images
+// without tags, and layers that no image has. always starts the collection although no tag was there: an earlier call
 // may have broken off before that.
 func (d *Deployer) dropTags(
 	ctx context.Context, name string, always bool, stays func(*shelf, string) (bool, error),

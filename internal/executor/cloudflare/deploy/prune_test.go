@@ -54,8 +54,8 @@ func TestADeploymentHasTwoImagesAtMost(t *testing.T) {
 	}
 }
 
-// TestRemovingADeploymentTakesItsImagesAndNobodyElses: two use the same image, and one of them another before.
-func TestRemovingADeploymentTakesItsImagesAndNobodyElses(t *testing.T) {
+// TestRemovingADeploymentRemovesItsImagesAndNoOthers: two use the same image, and one of them another before.
+func TestRemovingADeploymentRemovesItsImagesAndNoOthers(t *testing.T) {
 	t.Parallel()
 	w, o := newWorld(t), newOrigin(t)
 	shared, d := o.putGame("shared"), wanted()

@@ -105,8 +105,8 @@ func TestTheSubdomainIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestWhoGivesUpDoesNotWaitForTheSubdomain, nor does its end keep others from asking.
-func TestWhoGivesUpDoesNotWaitForTheSubdomain(t *testing.T) {
+// TestACallerThatGivesUpDoesNotWaitForTheSubdomain, nor does its end keep others from asking.
+func TestACallerThatGivesUpDoesNotWaitForTheSubdomain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first, held := make(chan struct{}), make(chan struct{})

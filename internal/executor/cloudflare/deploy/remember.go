@@ -6,16 +6,16 @@ import (
 	"time"
 )
 
-// subdomainKept is for how long the account's subdomain is taken for granted: it is chosen once. A reconciler looks
-// every few seconds, and an account may ask 1,200 times in 5 minutes for all that it does
+// subdomainKept is how long the account's subdomain is cached: it is chosen once. A reconciler looks
+// every few seconds, and an account may make 1,200 calls in 5 minutes
 // (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11).
 const subdomainKept = time.Hour
 
-// memory is what is known without a call of the API. Its zero value is empty.
+// memory caches answers of the API. Its zero value is empty.
 type memory struct {
 	mu        sync.Mutex // guards what follows
 	subdomain kept[string]
-	// doubted are the Workers that did not answer where they should: they may have no route.
+	// doubted are the Workers that did not answer at their URL: they may have no route.
 	doubted map[string]bool
 }
 
@@ -31,7 +31,7 @@ func (m *memory) doubts(name string) bool {
 	return m.doubted[name]
 }
 
-// trust takes a Worker to have a route.
+// trust notes that a Worker has a route.
 func (m *memory) trust(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

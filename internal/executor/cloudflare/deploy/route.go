@@ -36,7 +36,7 @@ func (d *Deployer) routeOf(ctx context.Context, name string) (r route, err error
 	return r, err
 }
 
-// ensureRoute lets the Worker answer, once all it needs is there.
+// ensureRoute creates the Worker's route, once all other parts exist.
 func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	if s.worker.Enabled {
 		return nil
@@ -91,8 +91,8 @@ type listedScript struct {
 	LocalURL string `json:"local_url"` // as route has it
 }
 
-// sites tells where Workers answer. Each is taken to have a route, which only of those is asked that did not answer:
-// the number of calls does not grow with the number of Workers. One that is deleted meanwhile has no URL.
+// sites returns where Workers answer. It assumes that each has a route, and asks only for those that did not answer: so
+// the number of calls does not grow with the number of Workers. A Worker that is deleted meanwhile has no URL.
 func (d *Deployer) sites(
 	ctx context.Context, scripts []listedScript, applications []application, subdomain string,
 ) ([]cloudflare.Site, error) {

@@ -90,14 +90,14 @@ func (d *Deployer) ensureBucket(ctx context.Context, want cloudflare.Deployment,
 	p.Name.Value, p.Name.Present = want.Name, true
 	_, err := d.buckets.New(ctx, p)
 	var refused *refusal
-	if errors.As(err, &refused) && refused.has(codeBucketExists) { // another call was as quick, or its list is late
+	if errors.As(err, &refused) && refused.has(codeBucketExists) { // another call made it, or R2's list is late
 		err = nil
 	}
 	s.bucket = err == nil
 	return d.fail(step{what: "make R2 bucket " + want.Name, changes: true, needs: permR2}, err)
 }
 
-// removeBucket removes it with all that is in it: R2 deletes only empty ones.
+// removeBucket removes a bucket with all its objects: R2 deletes only empty buckets.
 func (d *Deployer) removeBucket(ctx context.Context, s *inventory) error {
 	if !s.bucket {
 		return nil
@@ -151,7 +151,7 @@ func (d *Deployer) removeObject(ctx context.Context, bucket, key string) error {
 	return d.fail(step{what: fmt.Sprintf("delete %q in R2 bucket %s", key, bucket), changes: true, needs: permR2}, err)
 }
 
-// escapeKey writes an object's key for a path: cloudflare-go takes it as it is.
+// escapeKey escapes an object's key for a path: cloudflare-go does not.
 func escapeKey(key string) string {
 	segments := strings.Split(key, "/")
 	for i, s := range segments {

@@ -36,7 +36,7 @@ func queue(t *testing.T, late []bool) []int {
 	return order
 }
 
-func TestRequestsThatNobodyWaitsForComeLast(t *testing.T) {
+func TestRequestsWithoutAWaitingCallerComeLast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		if got, want := queue(t, []bool{true, false, true, false}), []int{1, 3, 0, 2}; !slices.Equal(got, want) {
 			t.Errorf("the order is %v, want %v", got, want)
@@ -44,7 +44,7 @@ func TestRequestsThatNobodyWaitsForComeLast(t *testing.T) {
 	})
 }
 
-func TestRequestsThatNobodyWaitsForDoNotStarve(t *testing.T) {
+func TestRequestsWithoutAWaitingCallerDoNotStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		late := make([]bool, 3*lateShare)
 		late[0], late[1] = true, true

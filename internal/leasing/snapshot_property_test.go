@@ -20,9 +20,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestWhateverHappensEachGenerationBeginsWithTheLastPublishedState lets random things happen to
+// TestWhateverHappensEachGenerationBeginsWithTheLastPublishedSnapshot lets random things happen to
 // sandboxes that keep state, and to the bucket that keeps it.
-func TestWhateverHappensEachGenerationBeginsWithTheLastPublishedState(t *testing.T) {
+func TestWhateverHappensEachGenerationBeginsWithTheLastPublishedSnapshot(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -57,7 +57,7 @@ type chronicle struct {
 	store   *ledger.Store
 	backend *fake.Executor
 	bucket  *bucket
-	engine  *leasing.Engine
+	engine  *leasing.Service
 
 	mu  sync.Mutex // guards now
 	now time.Time
@@ -84,7 +84,7 @@ func newChronicle(t *testing.T, r *rapid.T, url string) *chronicle {
 	if h.engine, err = leasing.New(leasing.Config{
 		Store:     h.store,
 		Executors: []driver.Executor{h.backend},
-		State:     h.bucket,
+		Objects:   h.bucket,
 	}); err != nil {
 		r.Fatal(err)
 	}

@@ -2,7 +2,7 @@ package tune
 
 import "testing"
 
-func TestTheLibrariesLogOnlyWhereSomebodyReads(t *testing.T) {
+func TestTheLibrariesLogOnlyWithTFLOG(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		environ []string

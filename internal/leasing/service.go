@@ -38,37 +38,37 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config is what an engine is made of. Store and one executor are required.
+// Config configures a service. Store and one executor are required.
 type Config struct {
 	Store     *ledger.Store
 	Executors []driver.Executor
 	// PriceBooks are in force for usage that begins from now on. A backend without one is free.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
-	// State keeps what environments keep of /data. Without it an environment cannot keep any.
-	State StateStore
+	// Objects stores snapshots of /data, and output. Without it an environment cannot keep snapshots.
+	Objects ObjectStore
 	// KeptOutput bounds the output that is kept.
 	KeptOutput output.Bounds
-	// Host is what sandboxes may have of this machine; nil allows nothing.
+	// Host says which variables and paths of this machine sandboxes may have; nil allows none.
 	Host *host.Host
 	// Mirrors fetches Git repositories for workspaces, and archives; nil allows none.
 	Mirrors *gitmirror.Store
-	// Keys are what secrets are kept under; nil means that there are none, and secrets are refused.
+	// Keys encrypt secrets; nil means that there are none, and secrets are refused.
 	Keys *seal.Keys
 	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
 	IDs     sandbox.IDs
 	Logger  *slog.Logger // nil discards
 	Version string
-	// Observer gets what this engine does; nil: none.
+	// Observer is called for each step of this process; nil: none.
 	Observer lifecycle.Observer
-	// LLMObserver gets the calls of models that this engine records; nil: none.
+	// LLMObserver is called for each call of a model that this process records; nil: none.
 	LLMObserver llm.Observer
 }
 
-// Engine is the lease service in process. It is safe for concurrent use, by any number of
-// engines on one ledger.
-type Engine struct {
+// Service is the lease service in process. It is safe for concurrent use, by any number of
+// services on one ledger.
+type Service struct {
 	*lifecycle.Core
-	// What is done to environments, and inside of sandboxes, is done by the parts.
+	// The parts implement requests about environments, and about the inside of sandboxes.
 	service.Environments
 	service.Execs
 	service.Sessions
@@ -106,10 +106,10 @@ type Engine struct {
 	unmetered map[sandbox.Backend]*sync.Once
 }
 
-var _ service.Service = (*Engine)(nil)
+var _ service.Service = (*Service)(nil)
 
-// New makes an engine. It owns neither the store nor the executors.
-func New(c Config) (*Engine, error) {
+// New makes a service. It owns neither the store nor the executors.
+func New(c Config) (*Service, error) {
 	if c.Store == nil || len(c.Executors) == 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "leasing: a store and at least one executor are required")
 	}
@@ -130,17 +130,17 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Core: own, store: c.Store, books: books, now: c.Store.Now, ids: c.IDs, log: c.Logger,
+	e := &Service{Core: own, store: c.Store, books: books, now: c.Store.Now, ids: c.IDs, log: c.Logger,
 		version: c.Version, unmetered: unmetered}
 	e.addParts(c)
-	e.receipts = &receipts{engine: e, arrivals: make(chan *arrival)}
+	e.receipts = &receipts{service: e, arrivals: make(chan *arrival)}
 	e.Start(e.hooksOfParts())
 	e.Background(e.receipts.run)
 	return e, nil
 }
 
 // addParts makes the parts of the service.
-func (e *Engine) addParts(c Config) {
+func (e *Service) addParts(c Config) {
 	e.egress = egresslog.New(c.Store)
 	e.orphans = orphans.New(c.Store, c.Logger)
 	e.retention = retention.New(c.Store, endOldRetentions, output.Objects)
@@ -155,10 +155,10 @@ func (e *Engine) addParts(c Config) {
 		Store: c.Store, NewSandbox: e.newSandbox, End: e.End, Spent: billing.IsSpent,
 	})
 	e.snapshots = snapshots.New(
-		snapshots.Config{Ledger: c.Store, Objects: c.State, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
+		snapshots.Config{Ledger: c.Store, Objects: c.Objects, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
 	e.archives = archives.New(archives.Config{Core: e.Core, Secrets: e.secrets, Store: c.Mirrors, Life: e.Life(),
 		Log: c.Logger})
-	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.State, Bounds: c.KeptOutput})
+	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.Objects, Bounds: c.KeptOutput})
 	e.workspace = workspace.New(workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors,
 		Outputs: e.outputs, Life: e.Life(), Log: c.Logger})
 	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,
@@ -179,9 +179,9 @@ func (e *Engine) addParts(c Config) {
 	e.Workspaces, e.Snapshots = e.workspace, e.snapshots
 }
 
-// hooksOfParts hooks the parts in. The order is that of their calls: /data is restored and the
+// hooksOfParts returns the hooks of the parts, in the order of their calls: /data is restored and the
 // workspace written before secrets arrive, and commands run once all are there.
-func (e *Engine) hooksOfParts() lifecycle.Hooks {
+func (e *Service) hooksOfParts() lifecycle.Hooks {
 	return lifecycle.Hooks{
 		Planners:     []lifecycle.Planner{e.snapshots, e.secrets, e.companions},
 		Admitters:    []lifecycle.Admitter{e.snapshots},
@@ -206,7 +206,7 @@ func (e *Engine) hooksOfParts() lifecycle.Hooks {
 }
 
 // Ledger implements service.Reports.
-func (e *Engine) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
+func (e *Service) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
 	info := sandbox.LedgerInfo{ID: e.store.ID(), Version: e.version, PriceBooks: e.books}
 	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
 		feed, err := tx.Feed()

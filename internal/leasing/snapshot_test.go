@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func TestStateOfADeadAgentIsThereInItsNextLife(t *testing.T) {
+func TestTheSnapshotOfADeadAgentIsRestoredInTheNextGeneration(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(kept(never))
@@ -34,7 +34,7 @@ func TestStateOfADeadAgentIsThereInItsNextLife(t *testing.T) {
 	})
 }
 
-func TestStateIsSavedAndRestoredWithoutALoop(t *testing.T) {
+func TestASnapshotIsSavedAndRestoredWithoutALoop(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(kept())
 		w.acquire(ann)
@@ -50,7 +50,7 @@ func TestStateIsSavedAndRestoredWithoutALoop(t *testing.T) {
 	})
 }
 
-func TestFirstGenerationBeginsWithTheInitialStateAndEachWithTheSkills(t *testing.T) {
+func TestTheFirstGenerationBeginsWithTheInitialDataAndEachWithTheSkills(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		seed := func(prompt string) func(p *sandbox.PutEnvironment) {
@@ -108,7 +108,7 @@ func TestNothingRunsOnceTheLeaseHasEnded(t *testing.T) {
 	})
 }
 
-func TestFailedLastSaveIsMadeGoodWhenTheBucketIsBack(t *testing.T) {
+func TestAFailedLastSaveIsRetriedWhenTheBucketIsBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(kept(never))
@@ -133,7 +133,7 @@ func TestFailedLastSaveIsMadeGoodWhenTheBucketIsBack(t *testing.T) {
 	})
 }
 
-func TestStateThatCanNeverBeSavedIsGivenUpAsWanted(t *testing.T) {
+func TestASnapshotThatCanNeverBeSavedIsGivenUpAsTheEnvironmentSays(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spec  func(s *sandbox.SnapshotSpec)
 		stays time.Duration
@@ -219,7 +219,7 @@ func TestCheckpointsKeepTheirPaceAndAreOnlyOfChanges(t *testing.T) {
 	})
 }
 
-func TestFailedCheckpointHarmsNobody(t *testing.T) {
+func TestAFailedCheckpointEndsNoLease(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(kept(), func(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop })
@@ -244,7 +244,7 @@ func TestFailedCheckpointHarmsNobody(t *testing.T) {
 	})
 }
 
-func TestStateThatIsTooLargeIsToldOnceAndSavedUnderALargerLimit(t *testing.T) {
+func TestDataThatIsTooLargeIsReportedOnceAndSavedUnderALargerLimit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(kept(func(s *sandbox.SnapshotSpec) { s.SizeLimitMB = 1 }))
@@ -459,7 +459,7 @@ func TestLateSaveOfAnOlderGenerationReplacesNothing(t *testing.T) {
 	})
 }
 
-func TestTwoLeasesOfOneAgentNeverSaveOneState(t *testing.T) {
+func TestTwoLeasesOfOneAgentNeverSaveOneSnapshot(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		agents := func(s *sandbox.SnapshotSpec) { s.Scope = sandbox.ScopeAgent }
@@ -498,7 +498,7 @@ func TestTwoLeasesOfOneAgentNeverSaveOneState(t *testing.T) {
 	})
 }
 
-func TestStateThatIsMissingOrBrokenNeverBeginsEmpty(t *testing.T) {
+func TestALeaseWhoseSnapshotIsMissingOrBrokenNeverBeginsEmpty(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(kept(never))
@@ -532,7 +532,7 @@ func TestStateThatIsMissingOrBrokenNeverBeginsEmpty(t *testing.T) {
 	})
 }
 
-func TestPooledSandboxIsGivenTheStateOfWhoTakesIt(t *testing.T) {
+func TestASandboxOfAPoolGetsTheSnapshotOfItsAgent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.resync = time.Hour
 		w.startLoop()
@@ -554,7 +554,7 @@ func TestPooledSandboxIsGivenTheStateOfWhoTakesIt(t *testing.T) {
 	})
 }
 
-func TestStoreThatHangsLeavesTheRestAtWork(t *testing.T) {
+func TestAStoreThatHangsDelaysNothingElse(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(kept(never))
