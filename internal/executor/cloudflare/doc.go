@@ -17,10 +17,12 @@
 // # Image and size
 //
 // An environment is created with a scheduling policy, which its container application keeps for ever (scheduling.go).
-// Under PolicyDefault the application has one image and one size, and a rollout replaces running sandboxes. Under
-// PolicyDurableObject a sandbox keeps the image and size of its creation (Choice): its Durable Object names both at
-// each start. So environments of that policy share one deployment per ledger: a Worker, its Durable Objects, an
-// application, a database and a bucket. Rows of D1 list these environments with their current images
+// Under PolicyDefault the application has one image and one size. Under PolicyDurableObject a sandbox keeps the image
+// and size of its creation (Choice): its Durable Object names both at each start. Under PolicyDefault a rollout leaves
+// a container alone until it has run for RolloutGrace, the longest that Cloudflare allows, and plans name the leases
+// whose containers may run that long. Rollouts that wait for a caller (kind full_manual) would keep new containers on
+// the old image, too. Environments of PolicyDurableObject share one deployment per ledger: a Worker, its Durable
+// Objects, an application, a database and a bucket. Rows of D1 list these environments with their current images
 // (worker/src/environments.ts).
 //
 // The Worker is uploaded with the images that starts may name: those that sandboxes need, by the copy in D1, and those
@@ -106,6 +108,10 @@
 // each new object and at each alarm, and an alarm comes three times in it (worker/src/container.ts). No monitor() is
 // pending while an object waits: it would be billed for that. So a container that ends by itself is found by the next
 // request or alarm, and its period ends at the last proof of life.
+//
+// Nothing else keeps an object that waits in memory either. The alarm of an idle sandbox keeps it there for 11 s of 5
+// minutes, 3.6 % of the time: measured on the local runtime, which removes an object 10 s after its last event, as
+// Cloudflare does (memory_test.go).
 //
 // # Lists instead of messages
 //
