@@ -115,20 +115,21 @@
 //
 // # Lists instead of messages
 //
-// A reconciler pulls starts, stops, uses and CPU time: it reads the list of the copy every Config.Poll. The objects write
-// that list, at starts, stops and alarms; commands do not. So no address of the reconciler is needed, and no message can
-// be lost: what one list misses the next one has, and what an object cannot write its alarm writes 30 s later. Each list
-// is the whole state, so there are no acknowledgements, and the list is its own survey. Environments that share a Worker
-// have one list: requests grow neither with environments nor, but for pages of 500, with sandboxes.
+// A reconciler pulls starts, stops, uses and CPU time: it reads the list of the copy every Config.Poll. The objects
+// write that list, at starts, stops and alarms; commands do not. So no address of the reconciler is needed, and no
+// message can be lost: what one list misses the next one has, and what an object cannot write its alarm writes 30 s
+// later. Each list is the whole state, so there are no acknowledgements, and the list is its own survey. Environments
+// that share a Worker have one list: requests grow neither with environments nor, but for pages of 500, with
+// sandboxes.
 //
-// With 10,000 sandboxes and 5 % of all messages lost on both sides, no end of 500 was missed (crowd_test.go, on the local
-// runtime). 481 objects wrote theirs at once, 52 a second with a call each; 19 did by their alarms. The reconciler read
-// 5,000 rows a second. 10,000 sandboxes are 20 requests and 10,000 rows each time, which costs $4.20 a month at the list
-// prices of November 2026.
+// With 10,000 sandboxes and 5 % of all messages lost on both sides, no end of 500 was missed (crowd_test.go, on the
+// local runtime). 481 objects wrote theirs at once, 52 a second with a call each; 19 did by their alarms. The
+// reconciler read 5,000 rows a second. 10,000 sandboxes are 20 requests and 10,000 rows each time, which costs $4.20
+// a month at the list prices of November 2026.
 //
-// A hub with a hibernating WebSocket was not chosen. A change costs a request to the hub beside its row of D1. The hub
-// serves all objects of a ledger, one after the other, and needs an outbox, acknowledgements and this list as a backstop.
-// It would save up to Config.Poll until a change is seen.
+// A hub with a hibernating WebSocket was not chosen. A change costs a request to the hub beside its row of D1. The
+// hub serves all objects of a ledger, one after the other, and needs an outbox, acknowledgements and this list as a
+// backstop. It would save up to Config.Poll until a change is seen.
 //
 // # Calls of the API
 //
