@@ -87,6 +87,9 @@ func (p *process) die() {
 func (p *process) freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.frozen { // two of its calls may meet the fault
+		return
+	}
 	p.frozen = true
 	p.end()
 	go func() { _ = p.engine.Close(); close(p.closed) }()

@@ -48,10 +48,10 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 	if rolled := r.rolledOut(was, changed); len(rolled) > 0 {
 		if names := withoutChange(living, is, rolled); len(names) > 0 {
 			diags.AddAttributeWarning(at, fmt.Sprintf("Cloudflare Replaces Sandboxes Of Environment %s", id), fmt.Sprintf(
-				"These attributes of environment %s change: %s. With the scheduling policy default, the apply begins a rollout: "+
-					"Cloudflare replaces sandboxes that have run for 15 minutes, and the others later. A replaced sandbox ends the "+
-					"command that it runs and loses its disk but for /data. To replace none, apply once these leases have ended or "+
-					"sleep:\n\n%s", id, strings.Join(rolled, ", "), strings.Join(names, "\n")))
+				"These attributes of environment %s change: %s. With the scheduling policy default, a sandbox that starts from "+
+					"now on has the change, and Cloudflare replaces one that runs as soon as it has run for 7 days without a "+
+					"sleep. A replaced sandbox ends the command that it runs and loses its disk but for /data. To replace none, "+
+					"apply once these leases have ended or sleep:\n\n%s", id, strings.Join(rolled, ", "), strings.Join(names, "\n")))
 		}
 		changed = slices.DeleteFunc(changed, func(name string) bool { return slices.Contains(rolled, name) })
 	}

@@ -50,7 +50,7 @@ type Deployer interface {
 	// is for another platform; NotFound with ReasonImageNotFound; CapacityExceeded, when the registry has no room; Failed.
 	Prepare(ctx context.Context, name, image string, keep func(digest string) bool) (Prepared, error)
 	// Deploy makes a deployment, or brings it up to date. What is as wanted is not touched: a Worker that is
-	// uploaded resets its Durable Objects. Sandboxes that run go on with their image and size for
+	// uploaded resets its Durable Objects. Sandboxes go on with their image and size until they have run for
 	// Deployment.RolloutGrace. Errors: Invalid, naming the fields; Conflict, when a Worker of that name is
 	// not one of ours; CapacityExceeded; NotFound with ReasonImageNotFound; Failed.
 	Deploy(ctx context.Context, d Deployment) (Site, error)
@@ -111,8 +111,8 @@ type Deployment struct {
 	OlderKey sandbox.Secret
 	// Variables are given to the Worker in plain text, beside those that each has. Their names must not be theirs.
 	Variables map[string]string
-	// RolloutGrace is how long a container that runs is left alone when Image or Resources change, in whole
-	// seconds. Zero replaces it at once.
+	// RolloutGrace is how long a container is left alone from its start on when Image or Resources change, in whole
+	// seconds, at most the constant RolloutGrace. Zero replaces it at once.
 	RolloutGrace time.Duration
 }
 

@@ -94,8 +94,8 @@ func (d Deployment) Check() error {
 	must(imageDigest.MatchString(d.Image), "image", "must be a reference with a digest, such as "+
 		"ghcr.io/acme/game@sha256:… or the reference of a sandbox_container_image, not %q", d.Image)
 	must(d.SigningKey != "", "signing_key", "must not be empty")
-	must(d.RolloutGrace >= 0 && d.RolloutGrace%time.Second == 0, "rollout_grace",
-		"must be whole seconds, 0 or more, not %s", d.RolloutGrace)
+	must(d.RolloutGrace >= 0 && d.RolloutGrace <= RolloutGrace && d.RolloutGrace%time.Second == 0, "rollout_grace",
+		"must be whole seconds, from 0 to %s, not %s", RolloutGrace, d.RolloutGrace)
 	for _, name := range []string{BindingSandbox, BindingDatabase, BindingState, BindingSigningKey, BindingOlderKey,
 		BindingInstance, BindingKeyDigest, BindingPolicy} {
 		_, taken := d.Variables[name]

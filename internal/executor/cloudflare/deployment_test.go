@@ -58,6 +58,7 @@ func TestADeploymentIsRefusedByTheNamesOfItsFields(t *testing.T) {
 		"signing_key":          func(d *cloudflare.Deployment) { d.SigningKey = "" },
 		"variables":            func(d *cloudflare.Deployment) { d.Variables = map[string]string{"DB": "mine"} },
 		"rollout_grace":        func(d *cloudflare.Deployment) { d.RolloutGrace = time.Millisecond },
+		"rollout_grace ":       func(d *cloudflare.Deployment) { d.RolloutGrace = cloudflare.RolloutGrace + time.Second },
 		"resources.memory_mb":  func(d *cloudflare.Deployment) { d.Resources = custom; d.Resources.MemoryMB = 4096 },
 		"resources.cpu_millis": func(d *cloudflare.Deployment) { d.Resources = custom; d.Resources.CPUMillis = 500 },
 		"resources.disk_mb":    func(d *cloudflare.Deployment) { d.Resources = custom; d.Resources.DiskMB = 12001 },

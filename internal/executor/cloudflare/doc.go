@@ -17,10 +17,12 @@
 // # Image and size
 //
 // An environment is created with a scheduling policy, which its container application keeps for ever (scheduling.go).
-// Under PolicyDefault the application has one image and one size, and a rollout replaces running sandboxes. Under
-// PolicyDurableObject a sandbox keeps the image and size of its creation (Choice): its Durable Object names both at
-// each start. So environments of that policy share one deployment per ledger: a Worker, its Durable Objects, an
-// application, a database and a bucket. Rows of D1 list these environments with their current images
+// Under PolicyDefault the application has one image and one size. Under PolicyDurableObject a sandbox keeps the image
+// and size of its creation (Choice): its Durable Object names both at each start. Under PolicyDefault a rollout leaves
+// a container alone until it has run for RolloutGrace, the longest that Cloudflare allows, and plans name the leases
+// whose containers may run that long. Rollouts that wait for a caller (kind full_manual) would keep new containers on
+// the old image, too. Environments of PolicyDurableObject share one deployment per ledger: a Worker, its Durable
+// Objects, an application, a database and a bucket. Rows of D1 list these environments with their current images
 // (worker/src/environments.ts).
 //
 // The Worker is uploaded with the images that starts may name: those that sandboxes need, by the copy in D1, and those
@@ -107,13 +109,27 @@
 // pending while an object waits: it would be billed for that. So a container that ends by itself is found by the next
 // request or alarm, and its period ends at the last proof of life.
 //
+// Nothing else keeps an object that waits in memory either. The alarm of an idle sandbox keeps it there for 11 s of 5
+// minutes, 3.6 % of the time: measured on the local runtime, which removes an object 10 s after its last event, as
+// Cloudflare does (memory_test.go).
+//
 // # Lists instead of messages
 //
-// A reconciler learns of starts, stops and usage from the list of the copy, every Config.Poll. No message can be lost,
-// and no address of the reconciler is needed: what one list misses the next one has. Environments that share a Worker
-// have one list. 10,000 sandboxes are 20 requests and 10,000 rows each time, which costs $4.20 a month at the list
-// prices of November 2026. A Durable Object that pushes would need a request for each change, and its own time in
-// memory.
+// A reconciler pulls starts, stops, uses and CPU time: it reads the list of the copy every Config.Poll. The objects
+// write that list, at starts, stops and alarms; commands do not. So no address of the reconciler is needed, and no
+// message can be lost: what one list misses the next one has, and what an object cannot write its alarm writes 30 s
+// later. Each list is the whole state, so there are no acknowledgements, and the list is its own survey. Environments
+// that share a Worker have one list: requests grow neither with environments nor, but for pages of 500, with
+// sandboxes.
+//
+// With 10,000 sandboxes and 5 % of all messages lost on both sides, no end of 500 was missed (crowd_test.go, on the
+// local runtime). 481 objects wrote theirs at once, 52 a second with a call each; 19 did by their alarms. The
+// reconciler read 5,000 rows a second. 10,000 sandboxes are 20 requests and 10,000 rows each time, which costs $4.20
+// a month at the list prices of November 2026.
+//
+// A hub with a hibernating WebSocket was not chosen. A change costs a request to the hub beside its row of D1. The
+// hub serves all objects of a ledger, one after the other, and needs an outbox, acknowledgements and this list as a
+// backstop. It would save up to Config.Poll until a change is seen.
 //
 // # Calls of the API
 //

@@ -22,10 +22,14 @@ import (
 // Defaults of a Config.
 const (
 	DefaultMaxInstances = 20
-	DefaultRolloutGrace = 15 * time.Minute
 	DefaultPoll         = 10 * time.Second
 	DefaultGrace        = time.Minute
 )
+
+// RolloutGrace is how long an application of PolicyDefault leaves a container alone when its environment gets another
+// image or size: as long as Cloudflare allows (rollout_active_grace_period, at most 604800 s, in
+// github.com/cloudflare/api-schemas; read 2026-11). A container that starts later has the new ones.
+const RolloutGrace = 7 * 24 * time.Hour
 
 // MaxMaxInstances is how many containers of the smallest size an account has room for
 // (developers.cloudflare.com/containers/platform/limits, read 2026-11).
@@ -45,9 +49,6 @@ type Config struct {
 	SchedulingPolicy SchedulingPolicy
 	// MaxInstances is how many containers of one environment may run at once; 0 means DefaultMaxInstances.
 	MaxInstances int
-	// RolloutGrace is how long a sandbox that runs is left alone when its environment gets another image or
-	// size; 0 means DefaultRolloutGrace.
-	RolloutGrace time.Duration
 	// Poll is how often Watch looks; 0 means DefaultPoll. Each look is one request to every Worker. While another process
 	// deletes a shared Worker that an environment is to come to, it is looked at five times as often.
 	Poll time.Duration
@@ -119,7 +120,6 @@ func New(cfg Config) (*Executor, error) {
 	}
 	cfg.SchedulingPolicy = policy
 	cfg.MaxInstances = cmp.Or(cfg.MaxInstances, DefaultMaxInstances)
-	cfg.RolloutGrace = cmp.Or(cfg.RolloutGrace, DefaultRolloutGrace)
 	cfg.Poll = cmp.Or(cfg.Poll, DefaultPoll)
 	cfg.Grace = cmp.Or(cfg.Grace, DefaultGrace)
 	if cfg.Now == nil {

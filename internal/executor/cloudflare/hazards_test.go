@@ -319,12 +319,14 @@ func TestStartFails(t *testing.T) {
 var noRoom string
 
 // TestNoRoom: what Cloudflare refuses to start for want of room is to be tried again, and nothing is left of it. The
-// platform's words are those that cloudflare/containers#45 quotes; the local runtime never says them.
+// platform's words are those of worker/src/errors.ts; the local runtime never says them.
 func TestNoRoom(t *testing.T) {
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: noRoom})
 	for name, refusal := range map[string]string{
 		"of the application": "Maximum number of running container instances exceeded. Try again later, or try configuring " +
 			"a higher value for max_instances",
+		"of the account":  "SURPASSED_TOTAL_LIMITS",
+		"of a location":   "LOCATION_SURPASSED_BASE_LIMITS",
 		"of the platform": "There is no container instance that can be provided to this Durable Object, try again later",
 	} {
 		t.Run(name, func(t *testing.T) {

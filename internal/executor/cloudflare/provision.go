@@ -64,7 +64,7 @@ func (e *Executor) deployment(spec sandbox.EnvironmentSpec, p place) (Deployment
 	}
 	d := Deployment{
 		Name: p.name, Script: script, Image: spec.Image, Resources: spec.Resources, MaxInstances: e.cfg.MaxInstances,
-		SigningKey: keys[0], OlderKey: older, RolloutGrace: e.cfg.RolloutGrace, Policy: e.policyAt(p, spec.Resources),
+		SigningKey: keys[0], OlderKey: older, RolloutGrace: RolloutGrace, Policy: e.policyAt(p, spec.Resources),
 	}
 	if d.Policy == PolicyDurableObject {
 		d.Images = byName(d.Image)

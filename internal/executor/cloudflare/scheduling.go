@@ -17,7 +17,8 @@ type SchedulingPolicy string
 
 // The policies.
 const (
-	// PolicyDefault: the application has one image and one size. A change replaces the containers that run.
+	// PolicyDefault: the application has one image and one size. A change replaces containers that run for long
+	// (RolloutGrace).
 	PolicyDefault SchedulingPolicy = "default"
 	// PolicyDurableObject: each start chooses both, among the images that the Worker was uploaded with. A change
 	// replaces no container.

@@ -63,6 +63,7 @@ type Server struct {
 	Stop func()
 
 	t       testing.TB
+	name    string
 	answers <-chan string
 	mu      sync.Mutex // guards stdin
 	stdin   io.Writer
@@ -110,6 +111,7 @@ func Start(t testing.TB, cfg Config) *Server {
 		t.Fatal(err)
 	}
 	name := "test-" + sandbox.RandomIDs(8)
+	s.name = name
 	config, err := json.Marshal(map[string]string{
 		"check":    milliseconds(cfg.Check),
 		"name":     name,
@@ -238,6 +240,25 @@ func (s *Server) Reset() {
 		s.t.Fatal(err)
 	}
 	s.read()
+}
+
+// InMemory counts the sandboxes whose Durable Objects are in memory. It asks none of them: the runtime has the database
+// of an object open while the object is in memory.
+func (s *Server) InMemory() int {
+	s.t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	open := map[string]bool{}
+	for _, f := range files {
+		to, _ := os.Readlink(f) // a process may end meanwhile
+		dir, name := filepath.Split(to)
+		if filepath.Base(dir) == s.name+"-Sandbox" && name != "metadata.sqlite" && filepath.Ext(name) == ".sqlite" {
+			open[name] = true
+		}
+	}
+	return len(open)
 }
 
 // Worker returns a line to the server.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"mime/multipart"
 	"net/http"
 	"net/http/httptest"
@@ -192,6 +193,12 @@ func (w *world) patchSize(id string, size sandbox.Resources) int {
 	w.Helper()
 	body := strings.NewReader(fmt.Sprintf(`{"configuration":{"image":%q,"vcpu":%v,"memory_mib":%d,"disk":{"size_mb":%d}}}`,
 		wanted().Image, float64(size.CPUMillis)/1000, size.MemoryMB, size.DiskMB))
+	return w.patch(id, body)
+}
+
+// patch changes an application.
+func (w *world) patch(id string, body io.Reader) int {
+	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), http.MethodPatch,
 		w.url+"/accounts/"+account+"/containers/applications/"+id, body)
 	w.must(err)

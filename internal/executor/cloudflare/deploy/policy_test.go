@@ -510,6 +510,27 @@ func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
 	}
 }
 
+// TestARolloutLeavesRunningContainersAlone: for as long as Cloudflare lets an application say so.
+func TestARolloutLeavesRunningContainersAlone(t *testing.T) {
+	t.Parallel()
+	g := newGround(t)
+	x := g.executor(cloudflare.PolicyDefault)
+	g.must(x.Provision(t.Context(), g.ref, spec(g.origin.putGame("first"), "basic")))
+	g.must(x.Provision(t.Context(), g.ref, spec(g.origin.putGame("second"), "basic")))
+	var all []struct {
+		ID    string
+		Grace int `json:"rollout_active_grace_period"`
+	}
+	g.get("/containers/applications", &all)
+	if len(all) != 1 || all[0].Grace != 7*24*3600 {
+		t.Errorf("the applications are %+v, want one that leaves containers alone for 7 days", all)
+	}
+	body := strings.NewReader(`{"rollout_active_grace_period":604801}`)
+	if status := g.patch(all[0].ID, body); status != http.StatusBadRequest {
+		t.Errorf("the local API answers %d to more than Cloudflare allows", status)
+	}
+}
+
 // TestRepairRestoresTheImagesOfStarts: others uploaded the Worker without them, and sandboxes sleep.
 func TestRepairRestoresTheImagesOfStarts(t *testing.T) {
 	t.Parallel()

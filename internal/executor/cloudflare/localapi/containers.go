@@ -40,6 +40,13 @@ type configuration struct {
 	} `json:"disk"`
 }
 
+// maxGracePeriod is in seconds (cc_ApplicationRolloutActiveGracePeriod of github.com/cloudflare/api-schemas, read
+// 2026-11).
+const (
+	maxGracePeriod     = 604_800
+	gracePeriodTooLong = "VALIDATE_INPUT: rollout_active_grace_period must be at most 604800"
+)
+
 // lite is the one size whose share of a CPU is a fraction of a thousandth.
 const liteVCPU = 0.0625
 
@@ -119,6 +126,8 @@ func (s *Server) makeApplication(r *http.Request, body []byte) answer {
 	switch {
 	case made.Name == "" || !strings.Contains(made.Configuration.Image, "@sha256:"):
 		return failed(http.StatusBadRequest, 1000, "VALIDATE_INPUT: name and configuration.image must be set")
+	case made.RolloutGracePeriod > maxGracePeriod:
+		return failed(http.StatusBadRequest, 1000, gracePeriodTooLong)
 	case owner == nil || !enabled:
 		return failed(http.StatusBadRequest, 1000, "DURABLE_OBJECT_NOT_CONTAINER_ENABLED")
 	case taken:
@@ -163,6 +172,9 @@ func (s *Server) changeApplication(a *application, r *http.Request, body []byte)
 		return *refused
 	}
 	a.Configuration, a.MaxInstances = configured, most
+	if grace := change.RolloutGracePeriod; grace != nil && *grace > maxGracePeriod {
+		return failed(http.StatusBadRequest, 1000, gracePeriodTooLong)
+	}
 	if change.RolloutGracePeriod != nil {
 		a.RolloutGracePeriod = *change.RolloutGracePeriod
 	}

@@ -1,7 +1,8 @@
 
 // Appended to the Worker: POST /burst/ACT?ledger=L&from=M&to=N makes sandboxes M to N of a ledger act at the same time,
 // without containers, and returns why some failed. Another one has the id in "id", and one whose lease D1 refuses is made
-// by "bad". POST /burst/fault?slow=MS&fail=N&alone=1 delays calls of D1, fails the next N, and makes one for each object.
+// by "bad". POST /burst/fault?slow=MS&fail=N&lose=N&alone=1 delays calls of D1, fails the next N, loses N % of them or of
+// their answers, and makes one for each object.
 // POST /burst/writes returns how many writes have come since.
 {
   const acts = {
@@ -57,7 +58,7 @@
     },
   };
 
-  let [slow, fail, alone, changed, writes] = [0, 0, false, false, 0];
+  let [slow, fail, lose, alone, changed, writes] = [0, 0, 0, false, false, 0];
 
   const answer = index_default.fetch;
   index_default.fetch = async function (request, env, ctx) {
@@ -67,7 +68,8 @@
     if (!pathname.startsWith("/burst/")) return answer.call(this, request, env, ctx);
     const act = pathname.slice("/burst/".length);
     if (act === "fault") {
-      [slow, fail, alone] = [Number(asked.get("slow")), Number(asked.get("fail")), asked.get("alone") !== null];
+      [slow, fail, lose] = ["slow", "fail", "lose"].map((name) => Number(asked.get(name)));
+      alone = asked.get("alone") !== null;
       writes = 0;
       return Response.json([]);
     }
@@ -110,7 +112,11 @@
         fail--;
         throw new Error("D1_ERROR: the test fails this call");
       }
-      return batch.call(this, statements);
+      const lost = Math.random() * 100;
+      if (lost < lose / 2) throw new Error("D1_ERROR: the test loses this call");
+      const results = await batch.call(this, statements);
+      if (lost < lose) throw new Error("D1_ERROR: the test loses this answer");
+      return results;
     };
   }
 }

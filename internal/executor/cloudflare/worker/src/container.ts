@@ -6,7 +6,7 @@ import { modelsHost } from "./llm/calls";
 import { type Key, keyVariable, portNumber, work } from "./port";
 import { deadline, type Settings } from "./settings";
 import type { Cause, Store } from "./store";
-import { inTime, within } from "./wait";
+import { inTime } from "./wait";
 
 // stopGrace is how long a container may take to end after SIGTERM, in milliseconds. The guest gives its programs 8 s.
 const stopGrace = 10_000;
@@ -168,8 +168,11 @@ export class Box {
         ...options(this.container, settings.choice, snapshot),
       });
       await this.keepAlive();
-      const up = Promise.race([this.ready(key), this.gone(startLimit).then(async () => Promise.reject(new Error((await this.outcome()).why)))]);
-      if (!(await within(up, startLimit))) throw new Error(`its guest is not ready after ${startLimit / 1000} s`);
+      // A monitor() of a container that runs would keep this object in memory, so outcome() is not among these.
+      const up = Promise.race([this.ready(key).then(() => true), this.gone(startLimit).then(() => false)]);
+      if (!(await up)) {
+        throw new Error(this.container.running ? `its guest is not ready after ${startLimit / 1000} s` : (await this.outcome()).why);
+      }
       this.store.alive(this.now());
     } catch (error) {
       this.store.end(incarnation, this.now(), "start_failed", null);

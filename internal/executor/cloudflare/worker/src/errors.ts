@@ -37,16 +37,20 @@ export function text(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-// The platform reports only as text why it did not start a container. cloudflare/containers#45 quotes these texts.
-// Local workerd never runs out of room, so testdata/noroom.js simulates them.
-const noRoom = ["Maximum number of running container instances exceeded", "no container instance that can be provided"];
+// The platform reports only as text why it did not start a container. cloudflare/containers#45 quotes the first two texts;
+// the others mean that the account's total of memory, CPU or disk is used up (cloudflare-docs, sandbox/1-0-preview, read
+// 2026-11). Local workerd never runs out of room, so testdata/noroom.js simulates them.
+const noRoom = [
+  "Maximum number of running container instances exceeded", "no container instance that can be provided",
+  "SURPASSED_TOTAL_LIMITS", "LOCATION_SURPASSED_BASE_LIMITS",
+];
 
 // startFailure returns the executor's error for a container that did not start.
 export function startFailure(error: unknown): Failure {
   if (error instanceof Failure) return error;
   const cause = text(error);
   if (noRoom.some((t) => cause.includes(t))) {
-    return new Failure("capacity_exceeded", `start its container: ${cause} (retry later, or raise max_instances)`);
+    return new Failure("capacity_exceeded", `start its container: ${cause} (retry once others have ended, or raise max_instances or the limits of the account)`);
   }
   return new Failure("failed", `start its container: ${cause}`, "sandbox_start_failed");
 }
