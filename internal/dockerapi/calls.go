@@ -21,9 +21,6 @@ func StdCopy(stdout, stderr io.Writer, output io.Reader) (written int64, err err
 	return stdcopy.StdCopy(stdout, stderr, output)
 }
 
-// NewStdWriter returns a writer of one of the two streams that StdCopy splits.
-func NewStdWriter(w io.Writer, of StdType) io.Writer { return stdcopy.NewStdWriter(w, of) }
-
 // Filter is one condition of a list.
 func Filter(key, value string) filters.KeyValuePair { return filters.Arg(key, value) }
 

@@ -27,9 +27,6 @@ type Worker struct {
 // New returns a Worker with a file-system identity. The process needs CAP_SETUID and CAP_SETGID.
 func New(id Identity) Worker { return Worker{identity: &id} }
 
-// Own returns a Worker with the identity of the process.
-func Own() Worker { return Worker{} }
-
 // do runs work with the identity and returns its error.
 func (w Worker) do(work func() error) error {
 	if w.identity == nil {

@@ -44,19 +44,6 @@ type Ring struct {
 	lost    int64
 }
 
-// NewRing creates a ring, on disk or in memory.
-func NewRing() (*Ring, error) {
-	file, onDisk, err := NamelessFile()
-	if err != nil {
-		return nil, err
-	}
-	size := int64(RingMemoryLimit)
-	if onDisk {
-		size = RingLimit
-	}
-	return MakeRing(file, size)
-}
-
 // MakeRing turns an empty file into a ring. Readers get its size from the file's length.
 func MakeRing(file *os.File, size int64) (*Ring, error) {
 	_, err := file.WriteAt(make([]byte, headerWords), 0)

@@ -78,12 +78,6 @@ func readStat(path string) (s stat, ok bool) {
 	return s, err == nil
 }
 
-// Except removes a process from the table and returns the table.
-func (t Table) Except(pid int) Table {
-	delete(t, pid)
-	return t
-}
-
 // Under returns the descendants of root.
 func (t Table) Under(root int) []int {
 	var found []int

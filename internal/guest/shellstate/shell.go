@@ -25,8 +25,6 @@ import (
 
 const (
 	Path = "/bin/sh"
-	// FirstDescriptor is above those that shells allow in scripts.
-	FirstDescriptor = 10
 	// MaxRaw limits the report of a shell, in bytes.
 	MaxRaw = 128 << 10
 )
@@ -76,12 +74,6 @@ func Command(line string, descriptor int, pipe *os.File) ([]string, error) {
 	return []string{
 		"sh", "-c", fmt.Sprintf("trap '%s state -descriptor %d -pipe %d' EXIT; %s", self, descriptor, s.Ino, line),
 	}, nil
-}
-
-// Inherited duplicates a file to a descriptor above those that shells allow in scripts, which children
-// inherit. The caller must close it.
-func Inherited(f *os.File) (int, error) {
-	return unix.FcntlInt(f.Fd(), unix.F_DUPFD, FirstDescriptor)
 }
 
 // Tell writes this process's directory and variables to the descriptor, if it is the given pipe: the line may

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
@@ -99,7 +100,7 @@ func TestEveryShellTells(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		descriptor, err := Inherited(w)
+		descriptor, err := unix.FcntlInt(w.Fd(), unix.F_DUPFD, fork.ExtraDescriptor) // the child inherits it
 		if err != nil {
 			t.Fatal(err)
 		}
