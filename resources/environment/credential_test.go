@@ -16,7 +16,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A credential of a host is applied, changed in place, imported and taken away, and is in no state and no sandbox.
 // A certificate that looks like one and cannot be read is an error of the plan, which names the attribute.
 func TestAccEnvironmentAuthoritiesAreRead(t *testing.T) {
 	t.Parallel()
@@ -46,6 +45,7 @@ resource "sandbox_environment" "test" {
 	})
 }
 
+// A credential of a host is applied, changed in place, imported and taken away, and is in no state and no sandbox.
 func TestAccEnvironmentCredentials(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
