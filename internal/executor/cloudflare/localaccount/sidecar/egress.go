@@ -35,8 +35,8 @@ type egress struct {
 	} `json:"dns"`
 }
 
-// wayOut takes what programs of the container connect to.
-type wayOut struct {
+// egressPath takes what programs of the container connect to.
+type egressPath struct {
 	authority *authority
 	port      atomic.Int64 // of workerd
 
@@ -45,7 +45,7 @@ type wayOut struct {
 }
 
 // set follows workerd. What was once intercepted stays so.
-func (o *wayOut) set(e egress) error {
+func (o *egressPath) set(e egress) error {
 	o.port.Store(e.Port)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -59,7 +59,7 @@ func (o *wayOut) set(e egress) error {
 	return nil
 }
 
-func (o *wayOut) listen() error {
+func (o *egressPath) listen() error {
 	gateway, err := net.ResolveIPAddr("ip4", workerdHost)
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ func serve(l *net.TCPListener, take func(net.Conn) error) {
 }
 
 // takeHTTP passes on a connection whose first request says for which host it is.
-func (o *wayOut) takeHTTP(c net.Conn) error {
+func (o *egressPath) takeHTTP(c net.Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(headLimit)); err != nil {
 		return err
 	}
@@ -116,7 +116,7 @@ func (o *wayOut) takeHTTP(c net.Conn) error {
 }
 
 // takeTLS passes on a connection by its server name: opened where workerd intercepts it, else as it is.
-func (o *wayOut) takeTLS(c net.Conn) error {
+func (o *egressPath) takeTLS(c net.Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(headLimit)); err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (o *wayOut) takeTLS(c net.Conn) error {
 }
 
 // tunnel connects to workerd for what a program has connected to, and reports whether workerd reads what passes.
-func (o *wayOut) tunnel(c net.Conn, header, name string) (tunnel net.Conn, reads bool, err error) {
+func (o *egressPath) tunnel(c net.Conn, header, name string) (tunnel net.Conn, reads bool, err error) {
 	target := c.LocalAddr().String()
 	if local, ok := c.LocalAddr().(*net.TCPAddr); ok && local.IP.IsLoopback() {
 		return nil, false, errors.New("the container's own addresses are not intercepted")

@@ -33,14 +33,14 @@ func main() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	s := &sidecar{way: &wayOut{authority: authority}}
+	s := &sidecar{way: &egressPath{authority: authority}}
 	s.way.port.Store(int64(*port))
 	server := &http.Server{Addr: *ingress, ReadHeaderTimeout: time.Minute, Handler: s}
 	log.Fatal(server.ListenAndServe())
 }
 
 // sidecar answers workerd.
-type sidecar struct{ way *wayOut }
+type sidecar struct{ way *egressPath }
 
 func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodConnect {
