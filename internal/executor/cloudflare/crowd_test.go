@@ -227,6 +227,11 @@ func TestTwoHundredSandboxesShareAWorker(t *testing.T) {
 	time.Sleep(210 * time.Second) //nolint:forbidigo // requests would keep them alive
 	c.must(inEach("cat /etc/says"))
 	c.must(parallel.Each(8, all[:10], func(h *driver.Handle) error { return c.x.Sleep(t.Context(), *h, sandbox.SleepStop) }))
+	load := c.account.API.Calls()
+	t.Logf("the account's API was asked at most %d times in five minutes, and refused %d", load.Most, load.Refused)
+	if load.Refused > 0 {
+		t.Errorf("%d calls were refused", load.Refused)
+	}
 	c.account.API.ForgetCalls()
 	list, err := c.x.List(t.Context(), c.ref.LedgerID)
 	asleep := 0
