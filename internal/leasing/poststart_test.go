@@ -309,7 +309,7 @@ func TestASandboxOfAPoolRunsItsPostStartCommandsForItsLease(t *testing.T) {
 	})
 }
 
-// TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly: others leave it alone although nobody follows it.
+// TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly: other processes leave it alone, although it has no follower.
 func TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		w.environment(begins("sleep 10m"))

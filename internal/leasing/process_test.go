@@ -153,7 +153,7 @@ const slowBy = 4 * time.Second
 
 // faults are what is to happen to the next calls of a backend.
 type faults struct {
-	// orphan is told of a sandbox that may be made when nobody waits for it any more.
+	// orphan gets the id of a sandbox that the backend may make after its caller has stopped waiting.
 	orphan func(id string)
 
 	mu   sync.Mutex // guards next

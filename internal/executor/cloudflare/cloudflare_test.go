@@ -1,6 +1,8 @@
 package cloudflare_test
 
 import (
+	"encoding/json"
+	"net/http"
 	"testing"
 	"time"
 
@@ -112,4 +114,13 @@ func (w *world) awaitStopped(h driver.Handle) (stopped cloudflare.Period) {
 		return s.State == sandbox.StateStopped
 	})
 	return stopped
+}
+
+// ask gets what a script of a test, appended to the Worker, answers at a path.
+func (w *world) ask(path string, into any) {
+	w.Helper()
+	answer, err := http.Get(w.server.URL + path)
+	w.must(err)
+	defer answer.Body.Close()
+	w.must(json.NewDecoder(answer.Body).Decode(into))
 }

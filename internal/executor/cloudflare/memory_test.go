@@ -2,8 +2,6 @@ package cloudflare_test
 
 import (
 	_ "embed" // a part of a Worker
-	"encoding/json"
-	"net/http"
 	"os"
 	"testing"
 	"time"
@@ -25,14 +23,11 @@ type memory struct {
 
 func (w *world) memory() (m memory) {
 	w.Helper()
-	answer, err := http.Get(w.server.URL + "/memory")
-	w.must(err)
-	defer answer.Body.Close()
-	w.must(json.NewDecoder(answer.Body).Decode(&m))
+	w.ask("/memory", &m)
 	return m
 }
 
-// TestAnIdleObjectIsSeldomInMemory: the Durable Object of an awake sandbox that nobody uses is in memory at most 4 % of
+// TestAnIdleObjectIsSeldomInMemory: the Durable Object of an awake sandbox without callers is in memory at most 4 % of
 // the time. Cloudflare removes an object from memory 10 s after its last event if nothing keeps it: no timer, no
 // request, no WebSocket, no monitor() of its container (developers.cloudflare.com/durable-objects/concepts/
 // durable-object-lifecycle and containers/api/durable-object-container, read 2026-11). The local runtime does so, too.

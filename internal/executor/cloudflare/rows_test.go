@@ -2,8 +2,6 @@ package cloudflare_test
 
 import (
 	_ "embed"
-	"encoding/json"
-	"net/http"
 	"testing"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -28,10 +26,7 @@ func (c counts) since(before counts) counts {
 
 func (w *world) counts() (c counts) {
 	w.Helper()
-	answer, err := http.Get(w.server.URL + "/counts")
-	w.must(err)
-	defer answer.Body.Close()
-	w.must(json.NewDecoder(answer.Body).Decode(&c))
+	w.ask("/counts", &c)
 	return c
 }
 

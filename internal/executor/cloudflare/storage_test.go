@@ -4,7 +4,6 @@ import (
 	_ "embed" // a part of a Worker
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
 	"strings"
 	"testing"
@@ -22,10 +21,7 @@ var dumpScript string
 // dump returns the rows of the storage of a sandbox's Durable Object, by table.
 func (w *world) dump(h driver.Handle) (tables map[string][]json.RawMessage) {
 	w.Helper()
-	answer, err := http.Get(w.server.URL + "/dump?name=" + url.QueryEscape(h.LedgerID+"/"+h.SandboxID))
-	w.must(err)
-	defer answer.Body.Close()
-	w.must(json.NewDecoder(answer.Body).Decode(&tables))
+	w.ask("/dump?name="+url.QueryEscape(h.LedgerID+"/"+h.SandboxID), &tables)
 	return tables
 }
 

@@ -87,7 +87,7 @@ func usesRemote(t *testing.T, host string, engine *dockertest.Proxy, cut func())
 		most = 3
 	}
 	if carriers < 1 || carriers > most {
-		t.Errorf("the first command makes %d execs, want at most %d, of which one carries all later commands", carriers, most)
+		t.Errorf("the first command makes %d execs, want at most %d; one of them carries all later commands", carriers, most)
 	}
 	for name, use := range u.operations() {
 		if made := c.during(t, func() error { return use(t.Context()) }); len(made) != 0 {
