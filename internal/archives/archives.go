@@ -14,6 +14,7 @@ import (
 
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/sealedsecrets"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
@@ -120,11 +121,10 @@ func (v *Service) unpack(ctx context.Context, t *lifecycle.Step, a sandbox.Archi
 	if err != nil {
 		return err
 	}
-	defer stream.Close()
-	bounded := &limited{from: stream, left: v.Store.Limits.TreeBytes, limit: v.Store.Limits.TreeBytes}
-	err = t.On.CopyTo(ctx, t.Handle, a.Target, bounded)
-	if bounded.err != nil { // of the archive, not of the sandbox
-		return bounded.err
+	bounded := &limited{ReadCloser: stream, left: v.Store.Limits.TreeBytes, limit: v.Store.Limits.TreeBytes}
+	unread, err := driver.Unpack(ctx, t.On, t.Handle, a.Target, bounded)
+	if unread != nil {
+		return unread
 	}
 	return err
 }
@@ -191,23 +191,20 @@ func decompressed(from io.Reader) (io.ReadCloser, error) {
 	}
 }
 
-// limited bounds what is read, and keeps the error of the archive.
+// limited bounds what is read of an archive.
 type limited struct {
-	from        io.Reader
+	io.ReadCloser
 	left, limit int64
-	err         error
 }
 
 func (l *limited) Read(p []byte) (int, error) {
-	n, err := l.from.Read(p)
+	n, err := l.ReadCloser.Read(p)
 	if l.left -= int64(n); l.left < 0 {
-		l.err = sandbox.Errorf(sandbox.Failed, "it has more than the limit of %d bytes", l.limit).
+		return 0, sandbox.Errorf(sandbox.Failed, "it has more than the limit of %d bytes", l.limit).
 			WithReason(sandbox.ReasonResourceLimitExceeded)
-		return 0, l.err
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
-		l.err = sandbox.Errorf(sandbox.Failed, "it is damaged: %w", err)
-		return n, l.err
+		return n, sandbox.Errorf(sandbox.Failed, "it is damaged: %w", err)
 	}
 	return n, err
 }

@@ -238,7 +238,8 @@ type Runner interface {
 	// ReasonInvalidState, Failed.
 	EndExec(ctx context.Context, h Handle, id, user string) error
 	// CopyTo unpacks a tar stream under a directory in Roots, which is created if needed, owned by the
-	// sandbox's user. It refuses entries and links that point outside of the directory (Invalid).
+	// sandbox's user. It refuses entries and links that point outside of the directory (Invalid). It may return
+	// before a Read of the stream does, see Unpack.
 	CopyTo(ctx context.Context, h Handle, dir string, tar io.Reader) error
 	// CopyFrom returns a file or directory as a tar stream with names relative to the parent of path. Every name
 	// of a file has its content: there are no hard links, so that a reader may pick entries. Errors: NotFound with

@@ -4,7 +4,6 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -12,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/bucketobjects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
@@ -94,13 +94,10 @@ func (v *Service) restore(ctx context.Context, t *lifecycle.Step, saved *bucketo
 		Skipped: saved.Skipped,
 	})
 	if err == nil {
-		reading := &exported{ReadCloser: stream}
-		copied := t.On.CopyTo(ctx, t.Handle, sandbox.DataDir, reading)
-		closed := stream.Close()
-		if reading.err == nil {
-			return errors.Join(copied, closed)
+		var copied error
+		if err, copied = driver.Unpack(ctx, t.On, t.Handle, sandbox.DataDir, stream); err == nil {
+			return copied
 		}
-		err = reading.err
 	}
 	if err = storeError(err); sandbox.IsRetryable(err) {
 		return fmt.Errorf("restoring the snapshot of %s: %w", saved.Key, err)

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	cerrdefs "github.com/containerd/errdefs"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
@@ -166,18 +168,29 @@ func (h *house) lease(r sandbox.LeaseRef, is func(sandbox.Lease) bool) sandbox.L
 }
 
 // running returns the containers of the environment's sandboxes that run. The local runtime removes one that has ended
-// by itself when its inactivity timeout is over, and its sidecar with it.
+// by itself when its inactivity timeout is over, and its sidecar with it. Until then the engine restarts it if it has
+// failed. After the deadline each restart ends at once, so such a container counts as ended.
 func (h *house) running() (names []string) {
 	h.Helper()
-	found, err := dockertest.Engine(h.T).ContainerList(h.Context(),
+	const exitDeadline = 124 // internal/guest/keeper
+	engine := dockertest.Engine(h.T)
+	found, err := engine.ContainerList(h.Context(),
 		dockerapi.ContainerListOptions{Filters: dockerapi.NewFilters(dockerapi.Filter("name", "^/"+h.containers))})
 	if err != nil {
 		h.Fatal(err)
 	}
 	for _, c := range found {
-		if !strings.HasSuffix(c.Names[0], "-proxy") {
-			names = append(names, c.Names[0])
+		if strings.HasSuffix(c.Names[0], "-proxy") {
+			continue
 		}
+		now, err := engine.ContainerInspect(h.Context(), c.ID)
+		if cerrdefs.IsNotFound(err) || err == nil && now.State.Restarting && now.State.ExitCode == exitDeadline {
+			continue
+		}
+		if err != nil {
+			h.Fatal(err)
+		}
+		names = append(names, c.Names[0])
 	}
 	return names
 }

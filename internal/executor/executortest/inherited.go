@@ -22,8 +22,7 @@ func (w *world) inherits(t *testing.T, from, to driver.Handle) {
 	must(t, errors.Join(err, data.Close()))
 	archive, err := store.Load(t.Context(), saved)
 	must(t, err)
-	must(t, w.x.CopyTo(t.Context(), to, "/data", archive))
-	must(t, archive.Close())
+	must(t, errors.Join(driver.Unpack(t.Context(), w.x, to, "/data", archive)))
 }
 
 // exportInherited: what a generation left in /data belongs to the next one, although that has another user. Links

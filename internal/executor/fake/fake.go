@@ -92,7 +92,8 @@ type Executor struct {
 type machine struct {
 	now func() time.Time
 
-	mu        sync.Mutex // guards what follows
+	late      sync.WaitGroup // reads that outlive their calls
+	mu        sync.Mutex     // guards what follows
 	instance  string
 	boxes     map[string]*box
 	muted     map[string]error // why environments do not answer
@@ -184,7 +185,10 @@ func (x *Executor) Capabilities() driver.Capabilities {
 }
 
 // Close implements driver.Executor.
-func (x *Executor) Close() error { return nil }
+func (x *Executor) Close() error {
+	x.late.Wait()
+	return nil
+}
 
 // Instance implements driver.Executor.
 func (x *Executor) Instance(ctx context.Context) (string, error) {

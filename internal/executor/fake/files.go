@@ -57,6 +57,8 @@ func (x *fileAccess) CopyTo(ctx context.Context, h driver.Handle, dir string, st
 	if err := x.awake(ctx, OpExec, h); err != nil {
 		return err
 	}
+	// As a channel does: what follows the archive may be read after the call.
+	defer x.late.Go(func() { _, _ = io.Copy(io.Discard, stream) }) // nobody gets its error
 	files := make(map[string]file)
 	for t := tar.NewReader(stream); ; {
 		e, err := t.Next()
