@@ -202,3 +202,158 @@ type CostReport struct {
 	// PriceBooks are the current ones, by backend.
 	PriceBooks map[Backend]PriceBook `json:"price_books"`
 }
+
+// Budget limits what the sandboxes of one environment, and their calls of models, may cost in a calendar month (UTC).
+//
+// What is spent and reserved never exceeds it when a lease is granted. A lease reserves what it is likely to cost in
+// the next hour, as long as it lives: what it used becomes spent, and the hour moves on. A call of a model reserves the
+// most that it can cost while it runs. When the budget is spent, the environment's leases end.
+type Budget struct {
+	// Monthly is gross, at the list prices of the environment's backend.
+	Monthly NanoUSD `json:"monthly_usd" doc:"US dollars that leases may cost in a calendar month (UTC), at list price. An acquire is refused if it leaves no room for an hour of the lease, and leases end when it is spent. Docker costs nothing unless a price book is configured."`
+}
+
+// What a lease reserves of a budget: its next hour awake, or less if it expires or the month ends earlier, with its
+// memory and disk in full and a part of its CPU limit.
+const (
+	BudgetReserve    = time.Hour
+	BudgetCPUPercent = 25
+)
+
+// BudgetUse is how much of its budget an environment has used in the current month.
+type BudgetUse struct {
+	Month   string  `json:"month"` // 2006-01, UTC
+	Monthly NanoUSD `json:"monthly_usd"`
+	// Spent is the gross cost so far, with LLM, which is its part for calls of models.
+	Spent NanoUSD `json:"spent_usd"`
+	LLM   NanoUSD `json:"llm_usd,omitempty" doc:"Part of spent_usd for calls of models."`
+	// Reserved is what live leases are likely to cost in the next hour, see BudgetReserve, and the most that running calls
+	// of models can cost.
+	Reserved NanoUSD `json:"reserved_usd" doc:"What live leases are likely to cost in the next hour, and the most that running calls of models can cost."`
+}
+
+// Left returns what is neither spent nor reserved, at least zero.
+func (u BudgetUse) Left() NanoUSD { return max(u.Monthly-u.Spent-u.Reserved, 0) }
+
+// MonthOf returns the start of the calendar month (UTC) that contains t.
+func MonthOf(t time.Time) time.Time {
+	t = t.UTC()
+	return time.Date(t.Year(), t.Month(), 1, 0, 0, 0, 0, time.UTC)
+}
+
+// ProjectMonth projects the cost of the whole calendar month from what was spent since its start, or since the
+// given time if that is later. It assumes a constant rate. It is an estimate: exact to a millionth.
+func ProjectMonth(spent NanoUSD, since, now time.Time) NanoUSD {
+	month := MonthOf(now)
+	if since.Before(month) {
+		since = month
+	}
+	passed, left := now.Sub(since), month.AddDate(0, 1, 0).Sub(now)
+	if passed <= 0 {
+		return spent
+	}
+	return spent + NanoUSD(float64(spent)*(float64(left)/float64(passed)))
+}
+
+// BudgetThresholds are the percentages of a month's budget that raise EventBudgetReached.
+var BudgetThresholds = [...]int64{80, 100}
+
+// Reached reports whether at least percent of the budget is spent.
+func (u BudgetUse) Reached(percent int64) bool {
+	part := u.Monthly/100*NanoUSD(percent) + (u.Monthly%100*NanoUSD(percent)+99)/100
+	return u.Spent >= part
+}
+
+// BudgetReached is the data of EventBudgetReached. The event is raised once for each environment, month, budget
+// amount and threshold. After a change of the budget, its thresholds can be reached again.
+type BudgetReached struct {
+	Month   string  `json:"month"` // 2006-01, UTC
+	Percent int64   `json:"percent"`
+	Monthly NanoUSD `json:"monthly_usd"`
+	Spent   NanoUSD `json:"spent_usd"`
+}
+
+// DiskUsage is the disk space that a sandbox's files use.
+type DiskUsage struct {
+	// Bytes is the space that the files in Roots use on disk, without holes.
+	Bytes int64 `json:"bytes"`
+	// Files counts files and directories in Roots.
+	Files int64 `json:"files"`
+	// Complete: everything was counted. Counting stops at a million files.
+	Complete bool `json:"complete"`
+}
+
+// LeaseUsage is what a lease's sandbox uses now.
+type LeaseUsage struct {
+	LeaseID    string `json:"lease_id"`
+	Generation int64  `json:"generation"`
+	SandboxID  string `json:"sandbox_id"`
+	// State is the state that the backend reports. A stopped sandbox uses only disk.
+	State       State    `json:"state"`
+	CPUTime     Duration `json:"cpu_time" doc:"CPU time since the sandbox last started."`
+	CPUPercent  *float64 `json:"cpu_percent,omitempty" doc:"Mean CPU use since the last sample of the history, in percent of one core. Absent if that sample is more than three minutes old, or the sandbox has started since."`
+	MemoryBytes int64    `json:"memory_bytes"`
+	PIDs        int64    `json:"pids"`
+	// Limits are the sandbox's limits.
+	Limits Resources `json:"limits"`
+	// Disk is nil while the sandbox sleeps, because nothing in it can count files.
+	Disk      *DiskUsage `json:"disk,omitempty"`
+	SampledAt time.Time  `json:"sampled_at"`
+}
+
+// Retention of usage samples.
+const (
+	// UsageKept is how long samples are kept: long enough to inspect today's events, and short enough that the
+	// number of awake sandboxes bounds the ledger's size.
+	UsageKept = 24 * time.Hour
+	// MaxUsageGap is the longest time between two samples for a mean. It allows for one missed sample.
+	MaxUsageGap = 3 * time.Minute
+)
+
+// UsageHistoryQuery selects samples of a lease's sandbox, from From until before To. Zero times mean: all
+// retained samples, until now.
+type UsageHistoryQuery struct {
+	LeaseRef
+	From, To time.Time
+}
+
+// Validate checks the query without the ledger. Errors: Invalid.
+func (q UsageHistoryQuery) Validate() error {
+	if !q.To.IsZero() && q.To.Before(q.From) {
+		return InvalidFields("the usage query", []Field{{Name: "from", Problem: "must not be after to"}})
+	}
+	return nil
+}
+
+// UsageSample is what a sandbox used at one time.
+type UsageSample struct {
+	At          time.Time `json:"at"`
+	CPUTime     Duration  `json:"cpu_time" doc:"CPU time since the sandbox last started."`
+	CPUMillis   *int64    `json:"cpu_millis,omitempty" doc:"Mean CPU use since the previous sample, in thousandths of a core. Absent if that sample is more than three minutes old, or the sandbox has started since."`
+	MemoryBytes int64     `json:"memory_bytes"`
+	PIDs        int64     `json:"pids"`
+}
+
+// Since returns the sample with its mean CPU use since the sample before. The mean is nil across a gap or a
+// start of the sandbox.
+func (s UsageSample) Since(before UsageSample) UsageSample {
+	s.CPUMillis = nil
+	took, used := s.At.Sub(before.At), s.CPUTime.D()-before.CPUTime.D()
+	if took > 0 && took <= MaxUsageGap && used >= 0 {
+		millis := int64(1000 * float64(used) / float64(took))
+		s.CPUMillis = &millis
+	}
+	return s
+}
+
+// LeaseUsageHistory is what a lease's sandbox used while awake: about one sample a minute, retained for
+// UsageKept.
+type LeaseUsageHistory struct {
+	LeaseID    string `json:"lease_id"`
+	Generation int64  `json:"generation"`
+	SandboxID  string `json:"sandbox_id"`
+	// Limits are the sandbox's limits.
+	Limits Resources `json:"limits"`
+	// Samples are sorted oldest first. There are none for times of sleep or when the backend did not answer.
+	Samples []UsageSample `json:"samples"`
+}
