@@ -88,7 +88,7 @@ func (m *Model) auths(ctx context.Context) ([]Auth, diag.Diagnostics) {
 	return list, diags
 }
 
-// ownCredentials reports whether a password that only the configuration has may be needed.
+// ownCredentials reports whether the registry may need a password, which only the configuration has.
 func (m *Model) ownCredentials(ctx context.Context) bool {
 	auths, diags := m.auths(ctx)
 	for _, a := range auths {
@@ -99,7 +99,7 @@ func (m *Model) ownCredentials(ctx context.Context) bool {
 	return diags.HasError()
 }
 
-// registries is the model's, and speaks to the Cloudflare account's registry with what its API gives.
+// registries adds to the model's client the credentials of the Cloudflare account's registry, which its API returns.
 func (r *Resource) registries(ctx context.Context, m *Model) (_ *registry.Client, known bool, _ diag.Diagnostics) {
 	c, known, diags := m.registries(ctx)
 	if !known || diags.HasError() {
@@ -125,7 +125,7 @@ func (r *Resource) registries(ctx context.Context, m *Model) (_ *registry.Client
 	return c, known, diags
 }
 
-// account returns the Cloudflare account's registry, nil where there is no account.
+// account returns the registry of the provider's Cloudflare account, nil without an account.
 func (r *Resource) account() (configured.Registry, error) {
 	if r.provider == nil || r.provider.Registry == nil {
 		return nil, nil
@@ -133,8 +133,8 @@ func (r *Resource) account() (configured.Registry, error) {
 	return r.provider.Registry()
 }
 
-// registries returns a client with the credentials of a model, which has passwords when it is the
-// configuration; not known as long as one of them is not.
+// registries returns a client with the credentials of a model. Only the configuration has passwords. known is false if
+// a credential is unknown.
 func (m *Model) registries(ctx context.Context) (_ *registry.Client, known bool, _ diag.Diagnostics) {
 	auths, diags := m.auths(ctx)
 	if diags.HasError() || m.RegistryAuth.IsUnknown() {

@@ -63,7 +63,7 @@ resource "sandbox_container_image" "test" {
 		knownvalue.StringRegexp(regexp.MustCompile("^"+regexp.QuoteMeta(to)+"@sha256:[0-9a-f]{64}$")))
 	has := func(n int) func() {
 		return func() {
-			api.RevokeCredentials() // those of earlier steps
+			api.RevokeCredentials() // of earlier steps
 			if images := api.Images(); len(images) != n {
 				t.Errorf("the account's registry has %v, not %d images", images, n)
 			}

@@ -13,16 +13,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// found is what one place has of an image.
+// found describes an image in one place.
 type found struct {
 	there bool
-	// tags are those that point to it.
+	// tags point to the image.
 	tags []string
-	img  image.Image // of the engine
+	img  image.Image // zero in a registry
 }
 
-// look asks the registry of the model's name for the model's image and tags. Only the registry's
-// word that something does not exist is taken for that.
+// look asks the registry for the model's image and tags. They count as absent only if the registry answers so.
 func look(ctx context.Context, c *registry.Client, m *Model, tags []string) (found, error) {
 	switch _, err := c.Digest(ctx, m.pinned(), ""); {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
@@ -43,7 +42,7 @@ func look(ctx context.Context, c *registry.Client, m *Model, tags []string) (fou
 	return f, nil
 }
 
-// lookOnEngine asks the engine that the image was made on.
+// lookOnEngine asks the engine that built or pulled the image.
 func (r *Resource) lookOnEngine(ctx context.Context, m *Model, ref string) (found, string, error) {
 	instance, err := r.instance(ctx, m)
 	if err != nil {
@@ -59,7 +58,7 @@ func (r *Resource) lookOnEngine(ctx context.Context, m *Model, ref string) (foun
 	return found{true, img.Tags(m.Name.ValueString()), img}, instance, nil
 }
 
-// instance returns the id of the engine, which must be the one that the image was made on.
+// instance returns the id of the engine. It fails if another engine built or pulled the image.
 func (r *Resource) instance(ctx context.Context, m *Model) (string, error) {
 	instance, err := r.provider.Images.Instance(ctx)
 	if err != nil {
@@ -74,8 +73,8 @@ func (r *Resource) instance(ctx context.Context, m *Model) (string, error) {
 	return instance, nil
 }
 
-// refresh looks for every copy of the model's image and writes what is left of copies and tags into
-// the model. gone means that nothing is.
+// refresh looks for every copy of the model's image, and writes the copies and tags that remain into the model. gone
+// means that none remains.
 func (r *Resource) refresh(ctx context.Context, m *Model) (gone bool, diags diag.Diagnostics, err error) {
 	want, diags := m.tags(ctx)
 	if diags.HasError() {
@@ -114,8 +113,7 @@ func (r *Resource) refresh(ctx context.Context, m *Model) (gone bool, diags diag
 	return false, diags, nil
 }
 
-// complete adds to a state of an earlier provider what is known of the image on the engine: then there was
-// no push, and neither size nor layers.
+// complete fills push, size and layers, which the state of an earlier provider lacks.
 func (m *Model) complete(ctx context.Context, place string, img image.Image) diag.Diagnostics {
 	if m.Push.IsNull() {
 		m.Push = types.BoolValue(false)
@@ -126,8 +124,7 @@ func (m *Model) complete(ctx context.Context, place string, img image.Image) dia
 	return m.setContent(ctx, img.Size, img.Layers)
 }
 
-// lookAt asks one place. A registry that wants a password of the configuration is not asked: that is
-// the plan's to do.
+// lookAt asks one place. asked is false if the registry needs a password, which only a plan has.
 func (r *Resource) lookAt(ctx context.Context, m *Model, place string, tags []string) (f found, asked bool, err error) {
 	if place == onEngine {
 		f, _, err = r.lookOnEngine(ctx, m, m.ImageID.ValueString())

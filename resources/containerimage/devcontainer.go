@@ -58,7 +58,7 @@ func postStartAttribute() schema.ListNestedAttribute {
 	}
 }
 
-// devcontainer is how the devcontainer.json of a build says that the image is built. Everything must be known.
+// devcontainer reads the devcontainer.json of a build. Everything must be known.
 func (b *Build) devcontainer(ctx context.Context, c *registry.Client) (devcontainer.Build, error) {
 	file := filepath.Join(b.Context.ValueString(), filepath.FromSlash(b.Devcontainer.ValueString()))
 	return devcontainer.Read(ctx, file, func(ctx context.Context, ref string) ([]byte, error) {
@@ -66,7 +66,7 @@ func (b *Build) devcontainer(ctx context.Context, c *registry.Client) (devcontai
 	})
 }
 
-// follow makes the spec build what a devcontainer.json says.
+// follow changes the spec to what a devcontainer.json says.
 func follow(spec *image.Spec, d devcontainer.Build) {
 	spec.Context, spec.Inline, spec.FilesDir = d.Context, d.Dockerfile, devcontainer.FilesDir
 	args := maps.Clone(d.Args)
@@ -97,7 +97,7 @@ func postStart(ctx context.Context, d devcontainer.Build) (types.List, diag.Diag
 	return types.ListValueFrom(ctx, postStartType, commands)
 }
 
-// withoutEffect warns of settings that have no effect, all in one warning.
+// withoutEffect returns one warning for all settings that have no effect.
 func withoutEffect(d devcontainer.Build) diag.Diagnostics {
 	if len(d.Notes) == 0 {
 		return nil

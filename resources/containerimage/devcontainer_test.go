@@ -29,7 +29,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// putFeature pushes a feature that installs a program of its name.
+// putFeature pushes a feature that installs a program with its name.
 func putFeature(t *testing.T, s *shelf, ref, version string) {
 	t.Helper()
 	var b bytes.Buffer
@@ -43,7 +43,7 @@ func putFeature(t *testing.T, s *shelf, ref, version string) {
 		if err := w.WriteHeader(&tar.Header{Name: file, Typeflag: tar.TypeReg, Mode: 0o644, Size: int64(len(text))}); err != nil {
 			t.Fatal(err)
 		}
-		_, _ = w.Write([]byte(text)) // a buffer takes everything
+		_, _ = w.Write([]byte(text)) // a buffer never fails
 	}
 	_ = w.Close()
 	layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(b.Bytes())), nil })
@@ -56,8 +56,8 @@ func putFeature(t *testing.T, s *shelf, ref, version string) {
 	s.w.Must(remote.Write(parsed, feature, remote.WithAuthFromKeychain(s.client)))
 }
 
-// A devcontainer.json with a Dockerfile, a feature of a registry and one of the project makes the image, and its commands
-// run in each sandbox. What a sandbox cannot have is said once at plan.
+// A devcontainer.json has a Dockerfile, a feature from a registry and one from the project. They make the image, and
+// its commands run in each sandbox. The plan warns once of settings without effect.
 func TestAccDevcontainer(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -138,7 +138,7 @@ resource "sandbox_lease" "test" {
 				Check: prints("the file\ngood day one\nfor dev\ngood day one\nsix sidesgood day one\n3\n"),
 			},
 			{Config: config(""), PlanOnly: true},
-			{ // the tag of the feature moves
+			{ // the feature's tag moves
 				PreConfig:        func() { putFeature(t, s, feature, "two") },
 				Config:           config(""),
 				ConfigPlanChecks: action(plancheck.ResourceActionUpdate),

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// engine is a Docker engine of which only the id matters.
+// engine is a Docker engine with an id and no images.
 type engine struct {
 	image.Engine
 	id string
@@ -21,7 +21,7 @@ type engine struct {
 
 func (e engine) Info(context.Context) (dockerapi.Info, error) { return dockerapi.Info{ID: e.id}, nil }
 
-// That another engine does not have the image says nothing about the one that does.
+// Another engine does not have the image. That does not mean that the image is gone.
 func TestAnotherEngineIsAnError(t *testing.T) {
 	t.Parallel()
 	r := Resource{provider: &configured.Provider{

@@ -14,15 +14,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
-// produce creates what the plan asks for: the image, then its tags, then its copies. state may be nil. It writes its
-// progress into the model, also on failure; made is false if there is no image then.
+// produce makes the planned image, then its tags, then its copies. state may be nil. It writes its progress into the
+// model, even if it fails. made is false if it made no image.
 func (r *Resource) produce(ctx context.Context, m, state, config *Model,
 	c *registry.Client) (made bool, diags diag.Diagnostics) {
 	want, diags := m.tags(ctx)
 	if diags.HasError() {
 		return false, diags
 	}
-	if m.Push.ValueBool() { // before an image is made in vain
+	if m.Push.ValueBool() { // fail before the build
 		if err := c.CheckPush(ctx, m.Name.ValueString()); err != nil {
 			return false, diagnose.Failed("Pushing Image Failed", err, nil)
 		}
@@ -46,7 +46,7 @@ func (r *Resource) produce(ctx context.Context, m, state, config *Model,
 	return true, diags
 }
 
-// reached writes where the image is, under which tags.
+// reached writes the tags and places of the image into the model.
 func (m *Model) reached(ctx context.Context, tags, where []string) diag.Diagnostics {
 	diags := m.setTags(ctx, tags)
 	set, d := setOf(ctx, where)
@@ -55,7 +55,7 @@ func (m *Model) reached(ctx context.Context, tags, where []string) diag.Diagnost
 	return append(diags, d...)
 }
 
-// onEngine has the engine build or pull the image, if it does not have it.
+// onEngine makes the engine build or pull the image, unless it has it.
 func (r *Resource) onEngine(ctx context.Context, m, state, config *Model, c *registry.Client) diag.Diagnostics {
 	instance, err := r.provider.Images.Instance(ctx)
 	if err != nil {
@@ -76,12 +76,12 @@ func (r *Resource) onEngine(ctx context.Context, m, state, config *Model, c *reg
 	return m.setImage(ctx, img, instance)
 }
 
-// obtain builds the image, or pulls what a registry has, and returns its id.
+// obtain builds or pulls the image, and returns its id.
 func (r *Resource) obtain(ctx context.Context, m, state, config *Model, c *registry.Client) (string, diag.Diagnostics) {
 	switch {
 	case m.Source != nil:
 		return r.pull(ctx, m.Source.pinned(m.Digest.ValueString()), c)
-	case state.keeps(m): // so only the engine lost it
+	case state.keeps(m): // only the engine has lost it
 		return r.pull(ctx, state.pinned(), c)
 	default:
 		return r.build(ctx, m, config, c)
@@ -105,7 +105,7 @@ func (r *Resource) build(ctx context.Context, m, config *Model, c *registry.Clie
 	planned := m.PostStart
 	spec, _, diags := m.spec(ctx, c)
 	if !planned.IsUnknown() {
-		m.PostStart = planned // a file that changed since then fails the build
+		m.PostStart = planned // the build fails if the file has changed since the plan
 	}
 	secrets, d := config.Build.secrets(ctx)
 	diags.Append(d...)
@@ -135,7 +135,7 @@ func (r *Resource) build(ctx context.Context, m, config *Model, c *registry.Clie
 	return id, diags
 }
 
-// tag makes the tags point to the model's image and returns those that do.
+// tag sets the tags of the model's image on the engine, and returns those that it has set.
 func (r *Resource) tag(ctx context.Context, m *Model, tags []string) ([]string, diag.Diagnostics) {
 	for i, tag := range tags {
 		if err := r.provider.Images.Tag(ctx, m.ImageID.ValueString(), m.Name.ValueString(), tag); err != nil {
@@ -145,14 +145,13 @@ func (r *Resource) tag(ctx context.Context, m *Model, tags []string) ([]string, 
 	return tags, nil
 }
 
-// madeWith says which tags one place has of an image that was made.
+// madeWith says which tags of a new image exist in one place.
 func madeWith(place string, tags []string) string {
 	return fmt.Sprintf("The image was made. Of its tags, the %s has %s. Terraform's state has this, and the next apply "+
 		"makes the rest.", place, cmp.Or(strings.Join(tags, ", "), "none"))
 }
 
-// push has the engine push every tag, writes the digest into the model, and returns the tags that the
-// registry has now.
+// push makes the engine push every tag, writes the digest into the model, and returns the pushed tags.
 func (r *Resource) push(ctx context.Context, m *Model, c *registry.Client, tags []string) ([]string, diag.Diagnostics) {
 	const failed = "Pushing Image Failed"
 	name := m.Name.ValueString()
@@ -170,7 +169,7 @@ func (r *Resource) push(ctx context.Context, m *Model, c *registry.Client, tags 
 	return tags, nil
 }
 
-// mirror copies the source to the model's name, under every tag.
+// mirror copies the source to each of the model's tags, from registry to registry.
 func (r *Resource) mirror(ctx context.Context, m *Model, c *registry.Client,
 	tags []string) (made bool, _ diag.Diagnostics) {
 	const failed = "Copying Image Failed"

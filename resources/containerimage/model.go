@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Model is the resource in configuration, plan and state.
+// Model is the resource in a configuration, plan or state.
 type Model struct {
 	Name         types.String   `tfsdk:"name"`
 	Tags         types.Set      `tfsdk:"tags"`
@@ -53,12 +53,12 @@ type Build struct {
 	Secrets      types.Map    `tfsdk:"secrets"`
 }
 
-// BuildSecret is an element of secrets, which has its id. Plan and state never hold its value.
+// BuildSecret is an element of secrets; its id is the key. Plan and state never hold its value.
 type BuildSecret struct {
 	Value types.String `tfsdk:"value_wo"`
 }
 
-// known reports whether everything that the image is built from is known.
+// known reports whether all inputs of the build are known.
 func (b *Build) known() bool {
 	values := []attr.Value{b.Context, b.Dockerfile, b.Inline, b.Devcontainer, b.Args, b.Target,
 		b.Platform, b.Labels, b.CacheFrom}
@@ -71,7 +71,7 @@ func (b *Build) known() bool {
 	return !slices.ContainsFunc(values, attr.Value.IsUnknown)
 }
 
-// expand returns how the image is built, without what a devcontainer.json adds. Everything must be known.
+// expand returns the build without what a devcontainer.json adds. Everything must be known.
 func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 	spec := image.Spec{
 		Context:    b.Context.ValueString(),
@@ -95,7 +95,7 @@ func (b *Build) expand(ctx context.Context) (image.Spec, diag.Diagnostics) {
 	return spec, diags
 }
 
-// secrets returns the values of secrets, which only a configuration has.
+// secrets returns the values of the secrets. Only a configuration has them.
 func (b *Build) secrets(ctx context.Context) (map[string]sandbox.Secret, diag.Diagnostics) {
 	var list map[string]BuildSecret
 	if b.Secrets.IsNull() {
@@ -109,16 +109,16 @@ func (b *Build) secrets(ctx context.Context) (map[string]sandbox.Secret, diag.Di
 	return values, diags
 }
 
-// mirrored reports whether the image is copied from registry to registry, without the engine.
+// mirrored reports whether the image is copied from registry to registry, without an engine.
 func (m *Model) mirrored() bool { return m.Source != nil && m.Build == nil && m.Push.ValueBool() }
 
-// undecided reports whether one of build and source is null once all is known.
+// undecided reports whether neither build nor source is null yet. One of them is unknown and becomes null.
 func (m *Model) undecided() bool { return m.Build != nil && m.Source != nil }
 
-// adopted reports whether the image has neither build nor source: one that was imported, and stays as it is.
+// adopted reports whether the image has neither build nor source. It was imported, and stays as it is.
 func (m *Model) adopted() bool { return m.Build == nil && m.Source == nil }
 
-// tags returns the tags, which must be known.
+// tags returns the tags. They must be known.
 func (m *Model) tags(ctx context.Context) ([]string, diag.Diagnostics) {
 	tags, diags := elements(ctx, m.Tags)
 	slices.Sort(tags)
@@ -140,7 +140,7 @@ func (m *Model) setTags(ctx context.Context, tags []string) diag.Diagnostics {
 	return diags
 }
 
-// elements returns a set's elements, none of what is null or unknown.
+// elements returns the elements of a set; none if it is null or unknown.
 func elements(ctx context.Context, set types.Set) ([]string, diag.Diagnostics) {
 	var list []string
 	if set.IsNull() || set.IsUnknown() {
@@ -154,10 +154,10 @@ func setOf(ctx context.Context, list []string) (types.Set, diag.Diagnostics) {
 	return types.SetValueFrom(ctx, types.StringType, slices.Concat([]string{}, list))
 }
 
-// pinned returns the name of the image with its digest, as its registry knows it.
+// pinned returns the image's name with its digest in the registry.
 func (m *Model) pinned() string { return m.Name.ValueString() + "@" + m.Digest.ValueString() }
 
-// setReference writes the reference, of what else the model holds.
+// setReference derives the reference from the rest of the model.
 func (m *Model) setReference() {
 	switch {
 	case m.Digest.IsUnknown() || m.Push.IsUnknown() || m.Push.ValueBool() && m.Name.IsUnknown():
@@ -171,7 +171,7 @@ func (m *Model) setReference() {
 	}
 }
 
-// setImage writes what the engine has into the model.
+// setImage writes an image of the engine into the model.
 func (m *Model) setImage(ctx context.Context, img image.Image, instance string) diag.Diagnostics {
 	m.ImageID = types.StringValue(img.ID)
 	m.Instance = types.StringValue(instance)
@@ -184,7 +184,7 @@ func (m *Model) setContent(ctx context.Context, size int64, layers []string) dia
 	return diags
 }
 
-// forget makes null what an operation that failed has left unknown, so that the rest can be stored.
+// forget sets values that a failed operation left unknown to null, so that Terraform can store the rest.
 func (m *Model) forget() {
 	for _, s := range []*types.String{&m.ImageID, &m.Digest, &m.Reference, &m.ContextHash, &m.Instance} {
 		if s.IsUnknown() {

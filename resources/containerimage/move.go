@@ -28,7 +28,7 @@ func (r *Resource) MoveState(ctx context.Context) []resource.StateMover {
 	}
 }
 
-// moveOwn takes over the state of the other name as it is.
+// moveOwn takes over the state of the resource's other name unchanged.
 func (r *Resource) moveOwn(same schema.Schema) func(context.Context, resource.MoveStateRequest,
 	*resource.MoveStateResponse) {
 	from := "container_image"
@@ -36,11 +36,11 @@ func (r *Resource) moveOwn(same schema.Schema) func(context.Context, resource.Mo
 		from = "sandbox_container_image"
 	}
 	return func(ctx context.Context, req resource.MoveStateRequest, resp *resource.MoveStateResponse) {
-		// A mirror may have the provider under another host or namespace. SourceState is nil where the
-		// state is not of this schema.
+		// A mirror may serve the provider under another host or namespace. SourceState is nil if the state does
+		// not fit this schema.
 		ours := strings.HasSuffix(req.SourceProviderAddress, "/sandbox")
 		if req.SourceTypeName != from || req.SourceSchemaVersion > same.Version || !ours || req.SourceState == nil {
-			return // Terraform says that the move is not supported
+			return // Terraform reports an unsupported move
 		}
 		var m Model
 		resp.Diagnostics.Append(req.SourceState.Get(ctx, &m)...)
@@ -87,9 +87,9 @@ func moveDockerImage(target schema.Schema) func(context.Context, resource.MoveSt
 	}
 }
 
-// nulls is an object of a schema without any value.
+// nulls returns an object of a schema with only null values.
 func nulls(ctx context.Context, s schema.Schema) tftypes.Value {
-	kind, _ := s.Type().TerraformType(ctx).(tftypes.Object) // always, of a schema
+	kind, _ := s.Type().TerraformType(ctx).(tftypes.Object) // a schema is always an object
 	values := make(map[string]tftypes.Value, len(kind.AttributeTypes))
 	for name, t := range kind.AttributeTypes {
 		values[name] = tftypes.NewValue(t, nil)

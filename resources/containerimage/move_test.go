@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// The resource has two names, and a moved block leads from either to the other: nothing is built again.
+// A moved block leads from either name of the resource to the other, and nothing is built again.
 func TestAccContainerImageIsMovedBetweenItsNames(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

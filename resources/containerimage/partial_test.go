@@ -23,8 +23,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// An image that was built and only in part pushed is in the state, as what the next apply replaces: nothing
-// of it is left on the engine or in the registry that nobody knows.
+// A push failed after some tags. The state has the image, the next apply replaces it, and nothing unknown to the state
+// remains on the engine or in the registry.
 func TestAccContainerImageThatIsPushedInPart(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -59,7 +59,7 @@ func TestAccContainerImageThatIsPushedInPart(t *testing.T) {
 	})
 }
 
-// ends matches an error whose last sentences are these: nothing else stands behind its cause.
+// ends matches an error with these last sentences.
 func ends(cause, sentences string) *regexp.Regexp {
 	return regexp.MustCompile(said(cause, sentences) + `$`)
 }
@@ -69,7 +69,7 @@ func said(cause, sentences string) string {
 	return `(?s)` + cause + `\.\s+` + strings.ReplaceAll(sentences, " ", `\s+`) + `\s*`
 }
 
-// The error of an image that has only some of its tags says what was made, and that it is in the state.
+// The error of an image with only some of its tags says what was made, and that the state has it.
 func TestAccContainerImageWhoseRegistryStops(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -100,13 +100,13 @@ func TestAccContainerImageWhoseRegistryStops(t *testing.T) {
 	})
 }
 
-// through returns a world's configuration with a proxy before the engine.
+// through returns a world's configuration with a proxy in front of the engine.
 func through(w *providertest.World, p *dockertest.Proxy, config string) string {
 	return strings.Replace(config, w.Embedded(),
 		fmt.Sprintf("provider \"sandbox\" {\n  docker = {\n    host = %q\n  }\n}\n", p.Host()), 1)
 }
 
-// removals is a fault of the removals of images after the first n.
+// removals fails all removals of images after the first n.
 func removals(n int32, fault faulttest.Fault) faulttest.Fault {
 	var seen atomic.Int32
 	return func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
@@ -118,7 +118,7 @@ func removals(n int32, fault faulttest.Fault) faulttest.Fault {
 	}
 }
 
-// A destroy that is out of time says that it may have removed something, and can be run again.
+// A destroy that times out says that it may have removed something, and can be run again.
 func TestAccContainerImageThatIsRemovedInPart(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct{ onDestroy, says string }{
@@ -155,7 +155,7 @@ func TestAccContainerImageThatIsRemovedInPart(t *testing.T) {
 	}
 }
 
-// Where the image before a new one cannot be removed, the error says that the new one was made.
+// If the replaced image cannot be removed, the error says that the new one was made.
 func TestAccContainerImageThatIsSupersededStays(t *testing.T) {
 	t.Parallel()
 	w, engine := providertest.New(t), dockertest.NewProxy(t)
@@ -195,13 +195,13 @@ func TestAccContainerImageThatIsSupersededStays(t *testing.T) {
 	w.Must(builder.Delete(t.Context(), old))
 }
 
-// stopping serves a registry under another address. It stops once it has taken a tag.
+// stopping serves a registry at another address, until it has accepted a tag.
 func stopping(t *testing.T, host string) (address string, stopped *atomic.Bool) {
 	t.Helper()
 	stopped = new(atomic.Bool)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: host})
-		r.Out.Host = r.In.Host // which the registry's answers lead back to
+		r.Out.Host = r.In.Host // answers of the registry contain it
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if stopped.Load() {
@@ -216,13 +216,13 @@ func stopping(t *testing.T, host string) (address string, stopped *atomic.Bool) 
 	return server.Listener.Addr().String(), stopped
 }
 
-// refusing serves a registry under another address. While it is told so, it refuses to take what ends so.
+// refusing serves a registry at another address. While set, it refuses paths with an ending.
 func refusing(t *testing.T, host, suffix string) (address string, refuse *atomic.Bool) {
 	t.Helper()
 	refuse = new(atomic.Bool)
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: host})
-		r.Out.Host = r.In.Host // which the registry's answers lead back to
+		r.Out.Host = r.In.Host // answers of the registry contain it
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if refuse.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, suffix) {

@@ -16,9 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ModifyPlan plans what the image is made of: the context hash of a build, the digest of a source.
-// What is like the state's keeps the image, anything else makes it and its reference unknown, so that
-// everything that refers to the image is planned to follow.
+// ModifyPlan plans the context hash of a build or the digest of a source. If it equals the state's, the image stays.
+// Otherwise the image and its reference become unknown, so that Terraform plans changes for what refers to it.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() { // destroy
 		return
@@ -59,7 +58,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	spread.Back(req.Plan, &resp.Plan)
 }
 
-// checkOrigin refuses a plan that creates an image and does not say of what.
+// checkOrigin refuses to create an image without a build or a source.
 func (m *Model) checkOrigin(state *Model) diag.Diagnostics {
 	stays := state != nil && (m.Name.IsUnknown() || m.Name.Equal(state.Name)) && !state.movesOff(m)
 	if !m.adopted() || stays {
@@ -70,7 +69,7 @@ func (m *Model) checkOrigin(state *Model) diag.Diagnostics {
 			"was imported needs neither.", m.Name.ValueString()))}
 }
 
-// content plans what the image is made of.
+// content plans the context hash of a build, or the digest of a source.
 func (r *Resource) content(ctx context.Context, m, state, config *Model) (diags diag.Diagnostics) {
 	m.ContextHash, m.Digest, m.PostStart = types.StringNull(), types.StringUnknown(), types.ListNull(postStartType)
 	if m.Source == nil && m.Push.Equal(types.BoolValue(false)) {
@@ -100,7 +99,7 @@ const (
 	inRegistry = "registry"
 )
 
-// wantCopies plans where the image is.
+// wantCopies plans the places of the image.
 func (m *Model) wantCopies(ctx context.Context) diag.Diagnostics {
 	var where []string
 	switch {
@@ -119,13 +118,13 @@ func (m *Model) wantCopies(ctx context.Context) diag.Diagnostics {
 	return diags
 }
 
-// has reports whether the model has, or had, a copy there. A state from before there were copies has
-// one on the engine.
+// has reports whether the model has a copy in a place. The state of an earlier provider has no copies: its image is
+// on the engine.
 func (m *Model) has(ctx context.Context, place string) bool {
 	if m.Copies.IsNull() {
 		return place == onEngine
 	}
-	list, _ := elements(ctx, m.Copies) // of strings, by the schema
+	list, _ := elements(ctx, m.Copies) // the schema ensures strings
 	for _, p := range list {
 		if p == place {
 			return true
@@ -134,7 +133,7 @@ func (m *Model) has(ctx context.Context, place string) bool {
 	return false
 }
 
-// keeps reports whether the image of a state, which may be nil, is what the plan asks for.
+// keeps reports whether the image of a state is the planned one. m may be nil.
 func (m *Model) keeps(plan *Model) bool {
 	switch {
 	case m == nil || m.movesOff(plan) || plan.Push.IsUnknown():
@@ -148,7 +147,7 @@ func (m *Model) keeps(plan *Model) bool {
 	}
 }
 
-// movesOff reports whether the plan takes, or may take, the image of a state off the engine or onto it.
+// movesOff reports whether the plan moves, or may move, the image of a state to or from the engine.
 func (m *Model) movesOff(plan *Model) bool {
 	if m == nil || m.Source == nil && m.Build == nil || plan.Push.IsUnknown() {
 		return false
@@ -156,7 +155,7 @@ func (m *Model) movesOff(plan *Model) bool {
 	return plan.mirrored() != m.mirrored() || plan.undecided() && plan.Push.ValueBool()
 }
 
-// renew plans another image than there is. What is known of it stays known.
+// renew plans a new image. It keeps what the plan already knows of it.
 func (m *Model) renew() {
 	m.ImageID, m.Instance = types.StringUnknown(), types.StringUnknown()
 	if m.mirrored() {
@@ -166,7 +165,7 @@ func (m *Model) renew() {
 	m.setReference()
 }
 
-// keep plans the image that there is, and what it takes to have its copies again.
+// keep plans the same image, and unknown values for the copies to restore.
 func (m *Model) keep(ctx context.Context, state *Model) {
 	m.ImageID, m.Instance, m.Size, m.Layers = state.ImageID, state.Instance, state.Size, state.Layers
 	switch {
@@ -175,7 +174,7 @@ func (m *Model) keep(ctx context.Context, state *Model) {
 	case !state.has(ctx, onEngine):
 		m.ImageID, m.Instance = types.StringUnknown(), types.StringUnknown()
 	}
-	if m.Size.IsNull() { // of a state from before there was one
+	if m.Size.IsNull() { // the state of an earlier provider
 		m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)
 	}
 	if m.Source == nil && m.Push.ValueBool() && state.has(ctx, inRegistry) {
@@ -184,8 +183,8 @@ func (m *Model) keep(ctx context.Context, state *Model) {
 	m.setReference()
 }
 
-// restore plans to give back what the registry lost, where only the configuration has what it takes
-// to ask: Read cannot.
+// restore plans to push again what the registry has lost. It asks registries that need a password of the
+// configuration, which Read cannot.
 func (r *Resource) restore(ctx context.Context, m, state, config *Model) diag.Diagnostics {
 	if !state.has(ctx, inRegistry) || !m.Push.ValueBool() || !state.ownCredentials(ctx) {
 		return nil
@@ -212,22 +211,22 @@ func (r *Resource) restore(ctx context.Context, m, state, config *Model) diag.Di
 	return diags
 }
 
-// lose plans to push or copy the image to the registry once more.
+// lose plans to push or copy the image to the registry again.
 func (m *Model) lose() {
 	m.Copies = types.SetUnknown(types.StringType)
-	if m.Source == nil { // the engine may pack it in another way
+	if m.Source == nil { // the engine may compress it differently
 		m.Digest = types.StringUnknown()
 		m.setReference()
 	}
 }
 
-// hash plans the context hash and post_start, unknown as long as something of them is.
+// hash plans the context hash and post_start. They are unknown while one of their inputs is.
 func (r *Resource) hash(ctx context.Context, m, state, config *Model) diag.Diagnostics {
 	m.ContextHash = types.StringUnknown()
 	var client *registry.Client
 	var diags diag.Diagnostics
 	known := m.Build.known()
-	if !m.Build.Devcontainer.IsNull() { // whose features may be in a registry
+	if !m.Build.Devcontainer.IsNull() { // its features may be in a registry
 		var has bool
 		m.PostStart = types.ListUnknown(postStartType)
 		client, has, diags = r.registries(ctx, config)
@@ -249,13 +248,13 @@ func (r *Resource) hash(ctx context.Context, m, state, config *Model) diag.Diagn
 		return append(diags, diag.NewAttributeErrorDiagnostic(at, "Invalid Build Context", err.Error()+"."))
 	}
 	m.ContextHash = types.StringValue(hash)
-	if state == nil || !state.ContextHash.Equal(m.ContextHash) { // said once for each build
+	if state == nil || !state.ContextHash.Equal(m.ContextHash) { // warn once for each build
 		diags.Append(notes...)
 	}
 	return diags
 }
 
-// spec returns how the image is built, and warnings about it. It writes post_start into the model.
+// spec returns the build and warnings about it. It writes post_start into the model.
 func (m *Model) spec(ctx context.Context, c *registry.Client) (spec image.Spec, notes, diags diag.Diagnostics) {
 	spec, diags = m.Build.expand(ctx)
 	if diags.HasError() || m.Build.Devcontainer.IsNull() {

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// checkKeepTags refuses to keep tags of a registry that the image is not pushed to.
+// checkKeepTags refuses keep_tags for an image that is not pushed.
 func (m *Model) checkKeepTags() diag.Diagnostics {
 	if m.KeepTags.IsNull() || m.Push.IsUnknown() || m.Push.ValueBool() {
 		return nil
@@ -36,8 +36,8 @@ type shelved struct {
 // aged reports whether the image says when it was created.
 func (s shelved) aged() bool { return s.created.Unix() > 0 }
 
-// prune removes the tags of the model's repository that are older than the newest keep_tags, and not in use. What
-// it cannot do is a warning: the image itself is made.
+// prune removes unused tags of the model's repository beyond the newest keep_tags. A failure is a warning, because the
+// image itself is made.
 func (r *Resource) prune(ctx context.Context, m, config *Model) diag.Diagnostics {
 	if m.KeepTags.IsNull() {
 		return nil
@@ -87,13 +87,13 @@ func tagsOf(ctx context.Context, m *Model, c *registry.Client) ([]string, error)
 	return all, err
 }
 
-// shelf reads the images that tags point to.
+// shelf reads the images of tags.
 func shelf(ctx context.Context, m *Model, c *registry.Client, tags []string) ([]shelved, error) {
 	var images []shelved
 	for _, tag := range tags {
 		digest, err := c.Digest(ctx, m.Name.ValueString()+":"+tag, "")
 		switch {
-		case sandbox.CodeOf(err) == sandbox.NotFound: // it was removed meanwhile
+		case sandbox.CodeOf(err) == sandbox.NotFound: // removed meanwhile
 			continue
 		case err != nil:
 			return nil, err
@@ -103,7 +103,7 @@ func shelf(ctx context.Context, m *Model, c *registry.Client, tags []string) ([]
 			continue
 		}
 		created, err := c.CreatedAt(ctx, m.Name.ValueString()+"@"+digest)
-		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound { // what has no platform of ours does not say
+		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound { // an image without a platform of ours has no date
 			return nil, err
 		}
 		images = append(images, shelved{digest, []string{tag}, created})
@@ -111,8 +111,8 @@ func shelf(ctx context.Context, m *Model, c *registry.Client, tags []string) ([]
 	return images, nil
 }
 
-// outdated returns the images beyond the newest that have keep tags together, the oldest first. An image's tags stay
-// or go together. Pure.
+// outdated returns the images to remove, oldest first: those beyond the newest, which together have keep tags. An
+// image's tags stay or go together. Pure.
 func outdated(images []shelved, current string, keep int, used func(shelved) bool) []shelved {
 	images = slices.Clone(images)
 	slices.SortFunc(images, func(a, b shelved) int {
@@ -139,8 +139,8 @@ func outdated(images []shelved, current string, keep int, used func(shelved) boo
 	return old
 }
 
-// removeShelved removes an image tag by tag or, in a registry that removes no single tags, at once. A tag that was
-// moved meanwhile stays.
+// removeShelved removes an image tag by tag, or as a whole if the registry removes no single tags. A tag that has moved
+// meanwhile stays.
 func removeShelved(ctx context.Context, m *Model, c *registry.Client, s shelved) error {
 	for _, tag := range s.tags {
 		ref := m.Name.ValueString() + ":" + tag
@@ -161,7 +161,7 @@ func removeShelved(ctx context.Context, m *Model, c *registry.Client, s shelved)
 	return nil
 }
 
-// usedImages returns the references that environments have, and those that living leases keep.
+// usedImages returns the image references of environments and of live leases.
 func (r *Resource) usedImages(ctx context.Context) ([]string, error) {
 	svc, err := r.provider.Open(ctx)
 	if err != nil {
@@ -186,8 +186,8 @@ func (r *Resource) usedImages(ctx context.Context) ([]string, error) {
 	return used, nil
 }
 
-// inUseOf returns what tells the images of a repository that are among references: by digest, whatever the
-// repository, or by a tag of this one. Pure.
+// inUseOf returns a function that reports whether an image of a repository is among references: by its digest, in any
+// repository, or by a tag of this repository. Pure.
 func inUseOf(name string, references []string) func(shelved) bool {
 	digests, tags := map[string]bool{}, map[string]bool{}
 	repository := ""
@@ -197,7 +197,7 @@ func inUseOf(name string, references []string) func(shelved) bool {
 	for _, ref := range references {
 		named, err := reference.ParseNormalizedNamed(ref)
 		if err != nil {
-			continue // the id of an image on an engine, which needs no registry
+			continue // an image id on an engine needs no registry
 		}
 		if d, ok := named.(reference.Digested); ok {
 			digests[d.Digest().String()] = true

@@ -29,10 +29,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Images are of a month of this year; month 0 is one that does not say when it was made.
+// Each image was created in a month of this year; month 0 is an image without a date.
 const year = 2026
 
-// push puts a new image of a month under a tag of a registry.
+// push pushes a new image of a month with a tag.
 func push(w *providertest.World, ref string, month int, options ...remote.Option) {
 	w.Helper()
 	img, err := random.Image(100, 1)
@@ -46,7 +46,7 @@ func push(w *providertest.World, ref string, month int, options ...remote.Option
 	w.Must(remote.Write(parsed, img, options...))
 }
 
-// Of the tags of a repository the newest stay, those of the resource counted first, and so does what is in use.
+// The newest tags of a repository stay, and images in use. The resource's own tags count as the newest.
 func TestAccContainerImageKeepsTagsOfCloudflare(t *testing.T) {
 	t.Parallel()
 	const account = "0123456789abcdef0123456789abcdef"
@@ -146,7 +146,7 @@ resource "sandbox_container_image" "test" {
 	has("undated")
 }
 
-// pushTo returns credentials that may write to the account's registry, as the API gives them.
+// pushTo returns credentials for pushes to the account's registry, as the API does.
 func pushTo(w *providertest.World, url, account string) authn.Authenticator {
 	w.Helper()
 	body := bytes.NewReader([]byte(`{"expiration_minutes":15,"permissions":["push","pull"]}`))
@@ -165,8 +165,8 @@ func pushTo(w *providertest.World, url, account string) authn.Authenticator {
 	return &authn.Basic{Username: answer.Result.Username, Password: answer.Result.Password}
 }
 
-// A registry that removes no single tags removes old images; one that removes nothing keeps them, and the image is
-// made all the same.
+// In a registry that removes no single tags, whole old images are removed. In one that removes nothing they stay, and
+// the new image is still made.
 func TestAccContainerImageKeepsTagsOfARegistry(t *testing.T) {
 	t.Parallel()
 	for behaviour, keeps := range map[string]bool{"removes images": false, "removes nothing": true} {

@@ -23,7 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// shelf is a registry and one test's repository in it.
+// shelf is one test's repository in a registry.
 type shelf struct {
 	*registrytest.Registry
 	w      *providertest.World
@@ -40,7 +40,7 @@ func newShelf(t *testing.T, w *providertest.World, o registrytest.Options) *shel
 	return &shelf{r, w, registry.New(given), r.Host + "/" + w.Name}
 }
 
-// digest returns what a tag points to, "" for nothing.
+// digest returns the digest of a tag, "" if there is none.
 func (s *shelf) digest(tag string) string {
 	digest, err := s.client.Digest(context.Background(), s.name+":"+tag, "")
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
@@ -49,7 +49,7 @@ func (s *shelf) digest(tag string) string {
 	return digest
 }
 
-// put pushes an image that says so, under a tag, and leaves nothing of it on the engine.
+// put pushes an image that prints a text, and removes it from the engine.
 func (s *shelf) put(t *testing.T, tag, says string) string {
 	t.Helper()
 	builder := image.NewBuilder(func() (image.Engine, error) { return s.w.Docker, nil })
@@ -67,7 +67,7 @@ func (s *shelf) put(t *testing.T, tag, says string) string {
 	return digest
 }
 
-// named is a configuration of an image under the shelf's name.
+// named returns the configuration of an image with the shelf's name.
 func (s *shelf) named(config string) string {
 	return strings.Replace(config, fmt.Sprintf("name = %q", s.w.Name), fmt.Sprintf("name = %q", s.name), 1)
 }
@@ -96,7 +96,7 @@ var positive = knownvalue.Int64Func(func(v int64) error {
 
 func copies(places ...string) statecheck.StateCheck { return value("copies", tags(places...)) }
 
-// A pushed image has two copies, and either gives back what the other lost.
+// A pushed image has two copies, and each can restore the other.
 func TestAccContainerImagePushed(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -158,7 +158,7 @@ func TestAccContainerImagePushed(t *testing.T) {
 				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: s.name + ":v1",
 				ImportStateVerifyIgnore: []string{"build", "on_destroy"},
 			},
-			{ // what was pushed is left alone
+			{ // pushed copies stay
 				Config: s.named(built(w, player(t, w.Name), "", `tags = ["v1"]`)), ConfigPlanChecks: update,
 				ConfigStateChecks: []statecheck.StateCheck{copies("engine"), value("digest", knownvalue.Null())},
 			},
@@ -176,7 +176,7 @@ func TestAccContainerImagePushed(t *testing.T) {
 	})
 }
 
-// What is not the registry's own word that the image is gone changes nothing in the state.
+// Errors other than the registry's answer that the image does not exist change nothing in the state.
 func TestAccContainerImageRegistryDown(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -199,7 +199,7 @@ func TestAccContainerImageRegistryDown(t *testing.T) {
 	}
 }
 
-// With a password that only the configuration has, drift is found at plan.
+// If only the configuration has the password, the plan finds drift.
 func TestAccContainerImageRegistryAuth(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -250,7 +250,7 @@ func TestAccContainerImageRegistryAuth(t *testing.T) {
 	}
 }
 
-// A source is pinned: its tag may move, and is followed only where that is wanted.
+// A source is pinned. A moved tag is followed only with follow = true.
 func TestAccContainerImageOfASource(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -298,7 +298,7 @@ func TestAccContainerImageOfASource(t *testing.T) {
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 				ConfigStateChecks: []statecheck.StateCheck{pinned(&second), value("tags", tags("v1"))},
 			},
-			{ // without its tag and registry, an image that is pinned is there
+			{ // a pinned image needs neither its tag nor the registry
 				PreConfig: s.Stop, Config: s.source(from, "follow = true", `tags = ["v1"]`),
 				ExpectError: regexp.MustCompile(`Resolving Image Source Failed`),
 			},
@@ -311,7 +311,7 @@ func TestAccContainerImageOfASource(t *testing.T) {
 	})
 }
 
-// With source and push no engine is needed.
+// source with push needs no engine.
 func TestAccContainerImageMirrored(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// removedInPart says what a destroy that failed has done.
+// removedInPart says what a failed destroy may have removed.
 const removedInPart = "Some names of the image may have been removed. Terraform's state still has the image, and the " +
 	"next destroy removes the rest."
 
@@ -20,15 +20,15 @@ func destroyFailed(summary, _ string, err error) diag.Diagnostics {
 	return diagnose.Partly(summary, err, nil, removedInPart)
 }
 
-// tagStays says of a tag that the image had before that it can be removed later.
+// tagStays says that the next apply removes an old tag.
 func tagStays(summary, ref string, err error) diag.Diagnostics {
 	return diagnose.Partly(summary, err, nil, fmt.Sprintf("The image has its tags. %s may still point to it, is in "+
 		"Terraform's state, and is removed by the next apply.", ref))
 }
 
-// untag removes tags from the model's image, wherever it is, and returns those that it could not
-// remove. failed makes the error of a tag that stays on the engine. That the image is in use, or that the registry
-// removes no tag, is only a warning.
+// untag removes tags from every copy of the model's image, and returns those that it could not remove. failed returns
+// the error for a tag that stays on the engine. An image in use is only a warning, and so is a registry that removes no
+// tags.
 func (r *Resource) untag(ctx context.Context, m *Model, tags []string, c *registry.Client,
 	failed func(summary, ref string, err error) diag.Diagnostics) (left []string, diags diag.Diagnostics) {
 	const untagging = "Untagging Image Failed"
@@ -80,7 +80,7 @@ func untagInRegistry(ctx context.Context, m *Model, tag string, c *registry.Clie
 	return c.DeleteTag(ctx, ref)
 }
 
-// supersede treats the image before another as on_destroy says. Sandboxes that run it keep it.
+// supersede applies on_destroy to the image that a new one has replaced. Sandboxes that run it keep it.
 func (r *Resource) supersede(ctx context.Context, m, old *Model, c *registry.Client) (diags diag.Diagnostics) {
 	const failed = "Removing Superseded Image Failed"
 	if m.OnDestroy.ValueString() == onDestroyKeep {
@@ -104,7 +104,7 @@ func (r *Resource) supersede(ctx context.Context, m, old *Model, c *registry.Cli
 	return diags
 }
 
-// supersededStays says what a removal that failed has left in a place, after the new image was made.
+// supersededStays says that a replaced image may remain in a place, because its removal failed.
 func supersededStays(place string) func(summary, ref string, err error) diag.Diagnostics {
 	return func(summary, ref string, err error) diag.Diagnostics {
 		return diag.Diagnostics{diag.NewErrorDiagnostic(summary, fmt.Sprintf("%s.\n\nThe new image was made, has its "+
@@ -113,7 +113,7 @@ func supersededStays(place string) func(summary, ref string, err error) diag.Dia
 	}
 }
 
-// destroy removes the image under every name, wherever it is.
+// destroy removes the image with all names from engine and registry.
 func (r *Resource) destroy(ctx context.Context, m *Model, c *registry.Client) (diags diag.Diagnostics) {
 	const failed = "Removing Image Failed"
 	if m.has(ctx, onEngine) {
@@ -132,8 +132,8 @@ func (r *Resource) destroy(ctx context.Context, m *Model, c *registry.Client) (d
 	return diags
 }
 
-// deleteInRegistry removes the image with its tags. Cloudflare's registry removes tags, and then the images that have
-// none.
+// deleteInRegistry removes the image with its tags. Cloudflare's registry removes single tags, and then collects images
+// without tags.
 func (r *Resource) deleteInRegistry(ctx context.Context, m *Model, c *registry.Client) error {
 	account, err := r.account()
 	if err != nil {
@@ -157,18 +157,18 @@ func (r *Resource) deleteInRegistry(ctx context.Context, m *Model, c *registry.C
 	return collect(ctx, m, c)
 }
 
-// collect frees the room of images without tags in a registry that does not do so by itself.
+// collect starts garbage collection in a registry that does not start it by itself.
 func collect(ctx context.Context, m *Model, c *registry.Client) error {
 	host, _, _ := strings.Cut(m.Name.ValueString(), "/")
 	switch err := c.Collect(ctx, host); sandbox.CodeOf(err) {
-	case sandbox.NotFound, sandbox.Forbidden: // it frees room by itself
+	case sandbox.NotFound, sandbox.Forbidden: // it collects by itself
 		return nil
 	default:
 		return err
 	}
 }
 
-// unname removes from the engine what has no tag any more and is known there by digest only.
+// unname removes the image from the engine if only digests still refer to it there.
 func (r *Resource) unname(ctx context.Context, m *Model) diag.Diagnostics {
 	switch err := r.provider.Images.DeleteUnnamed(ctx, m.ImageID.ValueString()); {
 	case sandbox.CodeOf(err) == sandbox.Conflict:
@@ -179,7 +179,7 @@ func (r *Resource) unname(ctx context.Context, m *Model) diag.Diagnostics {
 	return nil
 }
 
-// removalFailed says how to go on where a registry does not let something be removed.
+// removalFailed is the error of a registry that refuses a removal. It says what to do.
 func removalFailed(m *Model, summary string, err error) diag.Diagnostics {
 	next := "To leave the image in the registry, apply on_destroy = \"keep\" first."
 	if sandbox.CodeOf(err) == sandbox.Unauthenticated {

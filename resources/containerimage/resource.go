@@ -1,5 +1,4 @@
-// Package containerimage is the Terraform resource sandbox_container_image, which is registered as
-// container_image too.
+// Package containerimage is the Terraform resource sandbox_container_image, also registered as container_image.
 package containerimage
 
 import (
@@ -26,13 +25,13 @@ var (
 	_ resource.ResourceWithUpgradeState = (*Resource)(nil)
 )
 
-// makeTimeout bounds builds, pulls and pushes where the configuration does not.
+// makeTimeout is the default timeout of builds, pulls and pushes.
 const makeTimeout = 20 * time.Minute
 
-// deleteTimeout bounds removals where the configuration does not.
+// deleteTimeout is the default timeout of removals.
 const deleteTimeout = 5 * time.Minute
 
-// NewResource returns the resource sandbox_container_image, not configured.
+// NewResource returns the resource sandbox_container_image, not yet configured.
 func NewResource() resource.Resource { return &Resource{} }
 
 // NewShortResource returns the same resource under the name container_image. Terraform derives no
@@ -91,13 +90,13 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 }
 
-// make is produce with the credentials of the configuration.
+// make calls produce with the credentials of the configuration.
 func (r *Resource) make(ctx context.Context, m, state, config *Model) (made bool, diags diag.Diagnostics) {
 	c, _, diags := r.registries(ctx, config)
 	if diags.HasError() {
 		return false, diags
 	}
-	if m.Source != nil && m.Digest.IsUnknown() { // because something was unknown at plan
+	if m.Source != nil && m.Digest.IsUnknown() { // an input was unknown at plan
 		if m.Digest, diags = m.Source.pin(ctx, c); diags.HasError() {
 			return false, diags
 		}
@@ -105,8 +104,8 @@ func (r *Resource) make(ctx context.Context, m, state, config *Model) (made bool
 	return r.produce(ctx, m, state, config, c)
 }
 
-// Read looks for the image and its tags wherever there are copies. Only the word of engine or registry
-// that the image does not exist removes it from the state.
+// Read looks for all copies of the image and its tags. It removes the image from the state only if engine and registry
+// answer that it does not exist.
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
@@ -137,7 +136,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// adopt fills the model of an image that is being imported.
+// adopt fills the model of an imported image.
 func (r *Resource) adopt(ctx context.Context, m *Model) (gone bool, diags diag.Diagnostics, err error) {
 	f, instance, err := r.lookOnEngine(ctx, m, m.ID.ValueString())
 	if err != nil || !f.there {
@@ -156,8 +155,7 @@ func (r *Resource) adopt(ctx context.Context, m *Model) (gone bool, diags diag.D
 	return false, diags, nil
 }
 
-// Update makes the image again when it is to be another, then moves the tags, and only then looks
-// after the image that was superseded.
+// Update makes the image if it changes, then moves the tags, and then removes the replaced image.
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m, state, config Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
@@ -189,13 +187,13 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// leave removes the tags that the model no longer has, and the image that it no longer is.
+// leave removes the tags and the image that the model no longer has.
 func (r *Resource) leave(ctx context.Context, m, state, config *Model, dropped []string) diag.Diagnostics {
 	c, _, diags := r.registries(ctx, config)
 	if diags.HasError() {
 		return diags
 	}
-	if !m.Push.ValueBool() && state.Push.ValueBool() { // what was pushed is left alone
+	if !m.Push.ValueBool() && state.Push.ValueBool() { // pushed copies stay
 		state.Copies = m.Copies
 	}
 	superseded := !m.ImageID.Equal(state.ImageID) || !m.Digest.Equal(state.Digest)
@@ -207,7 +205,7 @@ func (r *Resource) leave(ctx context.Context, m, state, config *Model, dropped [
 	diags.Append(d...)
 	if superseded {
 		diags.Append(r.supersede(ctx, m, state, c)...)
-		return diags // tags left are of the old image, which is no longer managed
+		return diags // they are tags of the old image, which is no longer managed
 	}
 	if diags.HasError() {
 		done, d := m.tags(ctx)
@@ -217,7 +215,7 @@ func (r *Resource) leave(ctx context.Context, m, state, config *Model, dropped [
 	return diags
 }
 
-// split divides wanted tags into those that are there and those that are not.
+// split divides wanted tags into present and missing ones.
 func split(wanted, there []string) (kept, lost []string) {
 	for _, tag := range wanted {
 		if slices.Contains(there, tag) {
@@ -229,7 +227,7 @@ func split(wanted, there []string) (kept, lost []string) {
 	return kept, lost
 }
 
-// Delete does what on_destroy says.
+// Delete applies on_destroy.
 func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
@@ -259,7 +257,7 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	}
 	_, diags = r.untag(ctx, &m, tags, c, destroyFailed)
 	resp.Diagnostics.Append(diags...)
-	if !diags.HasError() && m.has(ctx, onEngine) { // with its last tag goes what was pulled by digest
+	if !diags.HasError() && m.has(ctx, onEngine) { // without tags, only a digest keeps it
 		resp.Diagnostics.Append(r.unname(ctx, &m)...)
 	}
 }

@@ -28,7 +28,7 @@ const address = "sandbox_container_image.test"
 func player(t *testing.T, name string) string {
 	t.Helper()
 	dir := t.TempDir()
-	// The first label keeps tests from sharing cached steps, of which one's end would take the other's.
+	// The first label keeps tests from sharing cached steps, which the end of one test would remove.
 	write(t, dir, "Dockerfile",
 		"FROM scratch\nLABEL test="+name+"\nARG GREETING=hello\nLABEL greeting=$GREETING\nCOPY . /\n")
 	write(t, dir, ".dockerignore", "*.log\n")
@@ -56,7 +56,7 @@ resource "sandbox_container_image" "test" {
 `, w.Name, dir, build, more)
 }
 
-// adopted is a configuration of an image that was imported.
+// adopted returns the configuration of an imported image.
 func adopted(w *providertest.World, more string) string {
 	return w.Embedded() +
 		fmt.Sprintf("resource \"sandbox_container_image\" \"test\" {\n  name = %q\n  %s\n}\n", w.Name, more)
@@ -78,7 +78,7 @@ func tags(names ...string) knownvalue.Check {
 	return knownvalue.SetExact(checks)
 }
 
-// onEngine returns the id that a reference has on the engine, "" for none.
+// onEngine returns the id of a reference on the engine, "" if there is none.
 func onEngine(w *providertest.World, ref string) string {
 	found, err := w.Docker.ImageInspect(context.Background(), ref)
 	if err != nil {
@@ -123,7 +123,7 @@ func TestAccContainerImage(t *testing.T) {
 					value("instance", knownvalue.NotNull()),
 				},
 			},
-			{ // an ignored file and another time change nothing
+			{ // an ignored file and a new modification time change nothing
 				PreConfig: func() {
 					write(t, dir, "debug.log", "noise")
 					write(t, dir, "rules.txt", w.Name)
@@ -155,16 +155,16 @@ func TestAccContainerImage(t *testing.T) {
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 				ConfigStateChecks: []statecheck.StateCheck{same.AddStateValue(address, imageID)},
 			},
-			{ // but is no other
+			{ // but it cannot become another image
 				Config:      strings.Replace(adopted(w, ""), w.Name, w.Name+"-2", 1),
 				ExpectError: regexp.MustCompile(`Missing Build Or Source`),
 			},
-			{ // the same image under another build block is no rebuild
+			{ // an equal build block causes no rebuild
 				Config:            built(w, dir+"/.", `dockerfile = "Dockerfile"`, `tags = ["v1", "v2"]`),
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 				ConfigStateChecks: []statecheck.StateCheck{same.AddStateValue(address, imageID)},
 			},
-			{ // a Dockerfile elsewhere is another build, how it is built is none
+			{ // a Dockerfile elsewhere is another build, another builder is not
 				Config: built(w, dir,
 					`dockerfile_inline = "FROM scratch\nCOPY rules.txt /\nLABEL inline=1\n"`, `tags = ["v1"]`),
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
@@ -201,7 +201,7 @@ func TestAccContainerImageChangedByHand(t *testing.T) {
 		CheckDestroy:             removed(w, w.Name+":v1", w.Name+":v2"),
 		Steps: []resource.TestStep{
 			{Config: conf},
-			{ // one tag is gone, and given back
+			{ // one tag is gone, and restored
 				PreConfig:         func() { remove(w.Name + ":v2") },
 				Config:            conf,
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
@@ -277,7 +277,7 @@ func TestAccContainerImageOnDestroy(t *testing.T) {
 	}
 }
 
-// use makes a container of an image, and removes it when the test ends.
+// use creates a container from an image, and removes it when the test ends.
 func use(t *testing.T, w *providertest.World, id string) {
 	t.Helper()
 	made, err := w.Docker.ContainerCreate(t.Context(),
@@ -329,11 +329,11 @@ resource "sandbox_container_image" "test" {
 	})
 }
 
-// A secret of the build reaches the step that asks for it, and neither plan nor state.
+// A build secret reaches the step that asks for it. Plan and state never have it.
 func TestAccContainerImageSecrets(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
-	// The file keeps the step out of the cache of other tests: a label would not.
+	// The file keeps the step from being cached for other tests. A label would not.
 	dockerfile := fmt.Sprintf(
 		`FROM %s\nCOPY rules.txt /%s\nRUN --mount=type=secret,id=token test \"$(cat /run/secrets/token)\" = hunter2\n`,
 		w.Image, w.Name)
@@ -348,7 +348,7 @@ func TestAccContainerImageSecrets(t *testing.T) {
 				Config:      conf(`secrets = { token = { value_wo = "wrong" } }`),
 				ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*exit\s+code:\s+1`),
 			},
-			{ // without the step before, of which the classic builder would leave an image
+			{ // without the earlier step: the classic builder would leave its image
 				Config:      strings.Replace(conf(`builder = "classic"`), `COPY rules.txt /`+w.Name+`\n`, "", 1),
 				ExpectError: regexp.MustCompile(`(?s)Building Image Failed.*BuildKit`),
 			},

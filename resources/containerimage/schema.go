@@ -246,7 +246,7 @@ func secretsAttribute() schema.MapNestedAttribute {
 	}
 }
 
-// check makes a validator out of a function of the image package.
+// check is a validator that calls a function of the image package.
 type check func(string) error
 
 func (check) Description(context.Context) string { return "must be well formed" }
@@ -262,7 +262,7 @@ func (c check) ValidateString(_ context.Context, req validator.StringRequest, re
 	}
 }
 
-// knowsSecrets refuses the classic builder where there are secrets.
+// knowsSecrets refuses secrets with the classic builder.
 type knowsSecrets struct{}
 
 // Description implements validator.Describer.
@@ -273,7 +273,7 @@ func (knowsSecrets) Description(context.Context) string {
 // MarkdownDescription implements validator.Describer.
 func (v knowsSecrets) MarkdownDescription(ctx context.Context) string { return v.Description(ctx) }
 
-// ValidateString looks at the secrets beside the builder.
+// ValidateString implements validator.String.
 func (knowsSecrets) ValidateString(ctx context.Context, req validator.StringRequest,
 	resp *validator.StringResponse) {
 	if req.ConfigValue.ValueString() != image.Classic {

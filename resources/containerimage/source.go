@@ -49,12 +49,12 @@ func sourceAttribute() schema.Attribute {
 	}
 }
 
-// known reports whether everything that the digest depends on is known.
+// known reports whether all settings that decide the digest are known.
 func (s *Source) known() bool {
 	return !s.Reference.IsUnknown() && !s.Platform.IsUnknown() && !s.Follow.IsUnknown()
 }
 
-// stays reports whether what the source was pinned to before holds on.
+// stays reports whether the source keeps its earlier digest.
 func (s *Source) stays(before *Source) bool {
 	return before != nil && !s.Follow.ValueBool() && s.Reference.Equal(before.Reference) &&
 		s.Platform.Equal(before.Platform)
@@ -65,7 +65,7 @@ func (s *Source) pinned(digest string) string {
 	return image.Repository(s.Reference.ValueString()) + "@" + digest
 }
 
-// pin returns the digest that the source stands for.
+// pin asks the registry for the digest of the source.
 func (s *Source) pin(ctx context.Context, c *registry.Client) (types.String, diag.Diagnostics) {
 	ref := s.Reference.ValueString()
 	if digest := image.DigestOf(ref); digest != "" && s.Platform.IsNull() {
