@@ -30,10 +30,10 @@ var (
 // timeout limits one invocation, including the wait for the removal of sandboxes.
 const timeout = 5 * time.Minute
 
-// NewAction returns the action, not configured.
+// NewAction returns the unconfigured action.
 func NewAction() action.Action { return &Action{} }
 
-// Action ends leases by a condition, as a game server does with the webhook. It requires Terraform 1.14.
+// Action ends leases by a condition, as a game server does through the webhook. It requires Terraform 1.14.
 type Action struct {
 	provider *configured.Provider
 }
@@ -192,8 +192,8 @@ func (a *Action) expire(ctx context.Context, c sandbox.Condition, progress func(
 	return receipt, settle(ctx, svc, c.Data)
 }
 
-// settle waits until the ended leases of the condition have no sandbox. In process, where no reconciler runs,
-// it also drives their removal.
+// settle waits until the leases that the condition ended have no sandbox. In process, where no reconciler runs, it also
+// drives the removal.
 func settle(ctx context.Context, svc service.Leases, about sandbox.ConditionData) error {
 	f := sandbox.LeaseFilter{
 		EnvironmentID: about.EnvironmentID,

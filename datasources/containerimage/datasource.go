@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for one image on the Docker engine, not configured.
+// NewDataSource returns an unconfigured data source for one image on the Docker engine.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "container_image", Title: "Image", Schema: describe, Read: read,

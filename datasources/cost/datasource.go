@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for the usage and cost of leases, not configured.
+// NewDataSource returns an unconfigured data source for the usage and cost of leases.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "cost", Title: "Cost", Schema: describe, Read: read,
@@ -67,7 +67,7 @@ type Total struct {
 	Shadow      types.String  `tfsdk:"shadow_gross_usd"`
 }
 
-// LLM is what calls of models used.
+// LLM is the usage of model calls.
 type LLM struct {
 	Calls        types.Int64  `tfsdk:"calls"`
 	Input        types.Int64  `tfsdk:"input_tokens"`
@@ -87,7 +87,7 @@ type Amounts struct {
 	Net      types.String `tfsdk:"net_usd"`
 }
 
-// grouping is the form of group_by.
+// grouping matches valid values of group_by.
 var grouping = regexp.MustCompile(`^(lease|environment|agent|day|month|label:.+)$`)
 
 func describe() schema.Schema {

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for drift findings, not configured.
+// NewDataSource returns an unconfigured data source for drift findings.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "drift", Title: "Drift", Schema: describe, Read: read,

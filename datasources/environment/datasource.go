@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for one environment, not configured.
+// NewDataSource returns an unconfigured data source for one environment.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "environment", Title: "Environment", Schema: describe, Read: read,

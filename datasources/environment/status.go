@@ -98,8 +98,8 @@ func flattenPool(p *sandbox.WarmPool, status *sandbox.PoolStatus) *WarmPool {
 	if p == nil {
 		return nil
 	}
-	p = sandbox.EnvironmentSpec{WarmPool: p}.WithDefaults().WarmPool // an earlier release has no mode
-	if status == nil {                                               // an older reconciler does not send it
+	p = sandbox.EnvironmentSpec{WarmPool: p}.WithDefaults().WarmPool // earlier releases had no mode
+	if status == nil {                                               // older reconcilers do not send it
 		status = &sandbox.PoolStatus{}
 	}
 	pool := &WarmPool{

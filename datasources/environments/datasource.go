@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for the environments that match filters, not configured.
+// NewDataSource returns an unconfigured data source for the environments that match filters.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "environments", Title: "Environments", Schema: describe, Read: read,

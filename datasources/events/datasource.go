@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for a page of the ledger's events, not configured.
+// NewDataSource returns an unconfigured data source for a page of the ledger's events.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "events", Title: "Events", Schema: describe, Read: read,

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for one lease, not configured.
+// NewDataSource returns an unconfigured data source for one lease.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "lease", Title: "Lease", Schema: describe, Read: read,

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for the leases that match filters, not configured.
+// NewDataSource returns an unconfigured data source for the leases that match filters.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "leases", Title: "Leases", Schema: describe, Read: read,
@@ -80,7 +80,7 @@ func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnosti
 		Status:        sandbox.LeaseStatus(m.Status.ValueString()),
 		Labels:        selector,
 	}
-	m.Leases = []lease.Model{} // none is an empty list
+	m.Leases = []lease.Model{} // an empty list, not null
 	for l, err := range service.EachLease(ctx, svc, f) {
 		if err != nil {
 			return nil, err

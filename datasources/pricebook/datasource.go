@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewDataSource returns the data source for the current prices of one backend, not configured.
+// NewDataSource returns an unconfigured data source for the current prices of one backend.
 func NewDataSource() datasource.DataSource {
 	return configured.NewDataSource(configured.DataSource[Model]{
 		Name: "price_book", Title: "Price Book", Schema: describe, Read: read,
@@ -41,7 +41,7 @@ type Model struct {
 	Included     *Included    `tfsdk:"included"`
 }
 
-// Included is the usage that the plan's fee includes.
+// Included is the usage that the plan's fee covers.
 type Included struct {
 	MemoryGiBSeconds types.Int64 `tfsdk:"memory_gib_seconds"`
 	CPUSeconds       types.Int64 `tfsdk:"cpu_seconds"`

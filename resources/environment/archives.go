@@ -58,7 +58,7 @@ func archiveAttribute() schema.ListNestedAttribute {
 	}
 }
 
-// checkArchives refuses at plan what a service in this process never allows.
+// checkArchives refuses at plan time what a service in this process never allows.
 func (r *Resource) checkArchives(ctx context.Context, m *Model) (diags diag.Diagnostics) {
 	if r.Provider == nil || !r.Provider.Embedded {
 		return nil
@@ -72,7 +72,7 @@ func (r *Resource) checkArchives(ctx context.Context, m *Model) (diags diag.Diag
 	return diags
 }
 
-// expandArchives takes unknown values to be valid.
+// expandArchives assumes that unknown values are valid.
 func (m *Model) expandArchives(ctx context.Context, diags *diag.Diagnostics) (archives []sandbox.Archive) {
 	for _, b := range collection.Elements[Archive](ctx, m.Archives, diags) {
 		a := sandbox.Archive{
@@ -88,7 +88,7 @@ func (m *Model) expandArchives(ctx context.Context, diags *diag.Diagnostics) (ar
 	return archives
 }
 
-// flattenArchives keeps the model's list when it says what the environment has.
+// flattenArchives keeps the model's list if it matches the environment.
 func (m *Model) flattenArchives(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
 	now := sandbox.EnvironmentSpec{Archives: m.expandArchives(ctx, diags)}.WithDefaults().Archives
 	if slices.Equal(now, spec.Archives) {

@@ -40,7 +40,7 @@ func budgetAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// expand returns no budget while its amount is not known.
+// expand returns nil while the amount is unknown.
 func (b *Budget) expand() *sandbox.Budget {
 	if b == nil || b.MonthlyUSD.IsNull() || b.MonthlyUSD.IsUnknown() {
 		return nil
@@ -52,7 +52,7 @@ func (b *Budget) expand() *sandbox.Budget {
 	return &budget
 }
 
-// planned is what the plans of the environment's leases need to know of the budget.
+// planned returns what the plans of the environment's leases need to know about the budget.
 func (b *Budget) planned() configured.PlannedBudget {
 	if budget := b.expand(); budget != nil {
 		return configured.PlannedBudget{Monthly: budget.Monthly}
@@ -60,8 +60,9 @@ func (b *Budget) planned() configured.PlannedBudget {
 	return configured.PlannedBudget{Unknown: b != nil && b.MonthlyUSD.IsUnknown()}
 }
 
-// planBudget warns of a new amount that can never be reached, because nothing has a price. Unlike a cap without prices,
-// that is not an error: the cost of calls of models is known even if the engine has no prices.
+// planBudget warns about a new amount that spending can never reach, because nothing has a price. A cap without prices
+// is an error; a budget without prices is not, because the cost of model calls is known even if the engine has no
+// prices.
 func (r *Resource) planBudget(ctx context.Context, m, state *Model) diag.Diagnostics {
 	budget := m.Budget.expand()
 	if budget == nil || r.Provider == nil || m.Backend.IsUnknown() || len(m.LLM.Elements()) > 0 || m.LLM.IsUnknown() ||
@@ -85,7 +86,7 @@ func (r *Resource) planBudget(ctx context.Context, m, state *Model) diag.Diagnos
 	}
 }
 
-// flattenBudget keeps the model's way to write the amount as long as it is this amount.
+// flattenBudget keeps how the model writes the amount while the amount stays the same.
 func (m *Model) flattenBudget(is *sandbox.Budget) {
 	if reflect.DeepEqual(m.Budget.expand(), is) {
 		return
@@ -96,8 +97,8 @@ func (m *Model) flattenBudget(is *sandbox.Budget) {
 	}
 }
 
-// budgetNotice warns that a threshold of a budget is spent. Every plan repeats the warning, as for a failed check
-// block, so that the operator can decide before acquires are refused.
+// budgetNotice warns that spending has reached a threshold of the budget. Every plan repeats the warning, as for a
+// failed check block, so that the operator can act before acquires are refused.
 func budgetNotice(env sandbox.Environment) diag.Diagnostics {
 	use := env.BudgetUse
 	if use == nil || !use.Reached(sandbox.BudgetThresholds[0]) {

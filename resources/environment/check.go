@@ -15,9 +15,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// checkService refuses at plan what the service would refuse at apply: only it knows what its operator allows and what
-// its backends can. A plan that changes nothing asks for nothing. Without a reconciler, a plan of a new environment
-// connects to nothing: what this process never allows is refused without the service.
+// checkService refuses at plan time what the service would refuse at apply. Only the service knows what its operator
+// allows and what its backends support. A plan without changes asks nothing. Without a reconciler, the plan of a new
+// environment does not connect: other checks refuse what this process never allows.
 func (r *Resource) checkService(ctx context.Context, req resource.ModifyPlanRequest, planned tftypes.Value, m,
 	state *Model) diag.Diagnostics {
 	replaces := state != nil && (!m.Name.Equal(state.Name) || !m.Backend.Equal(state.Backend) ||
@@ -25,11 +25,11 @@ func (r *Resource) checkService(ctx context.Context, req resource.ModifyPlanRequ
 	switch {
 	case r.Provider == nil, !r.Provider.Reconciler && (!r.Provider.Embedded || state == nil),
 		m.Backend.IsUnknown(), planned.Equal(req.State.Raw),
-		replaces: // Terraform plans the new environment too, as one that is created
+		replaces: // Terraform plans the new environment separately, as a creation
 		return nil
 	}
 	put, diags := request(ctx, *m)
-	var instance types.String // as configured: the plan repeats the state's
+	var instance types.String // from the configuration: the plan repeats the state's
 	diags.Append(req.Config.GetAttribute(ctx, path.Root("instance"), &instance)...)
 	if diags.HasError() {
 		return diags
@@ -55,9 +55,9 @@ func (r *Resource) checkService(ctx context.Context, req resource.ModifyPlanRequ
 	return diags
 }
 
-// refusal returns what of the error of a check the apply will meet too: nothing about a value of the plan that is not
-// known, and nothing that the apply itself, or the token that it has, may change. So an image may still be built, and
-// leases may end. NotFound is also the answer of a reconciler that is older than the check.
+// refusal returns the part of a check's error that the apply would meet too. It drops problems with values that are
+// still unknown, and what the apply itself or its token may change. For example, an image may still be built, and
+// leases may end. A reconciler older than the check answers NotFound.
 func refusal(err error, plan tftypes.Value) error {
 	var e *sandbox.Error
 	if !errors.As(err, &e) {
@@ -75,7 +75,7 @@ func refusal(err error, plan tftypes.Value) error {
 	is := *e
 	is.Fields = slices.DeleteFunc(slices.Clone(e.Fields), func(f sandbox.Field) bool {
 		at, _, _ := place(f.Name)
-		return !isKnown(plan, at) || at.Steps()[0].Equal(path.PathStepAttributeName("secrets")) || // which are not sent
+		return !isKnown(plan, at) || at.Steps()[0].Equal(path.PathStepAttributeName("secrets")) || // not sent
 			e.Code == sandbox.Forbidden && f.Name == "id" // the apply may delete other environments
 	})
 	if len(is.Fields) == 0 {
@@ -84,7 +84,7 @@ func refusal(err error, plan tftypes.Value) error {
 	return &is
 }
 
-// isKnown reports whether all of a plan is known that is at a path, or holds it.
+// isKnown reports whether the value at a path is fully known, and so is everything that contains it.
 func isKnown(plan tftypes.Value, at path.Path) bool {
 	for _, step := range at.Steps() {
 		if !plan.IsKnown() {
@@ -101,7 +101,7 @@ func isKnown(plan tftypes.Value, at path.Path) bool {
 			next, err = plan.ApplyTerraform5AttributePathStep(tftypes.ElementKeyString(s))
 		}
 		inner, ok := next.(tftypes.Value)
-		if err != nil || !ok { // the error is about what the plan leaves out
+		if err != nil || !ok { // the plan omits the field
 			return true
 		}
 		plan = inner

@@ -141,7 +141,7 @@ func expandPostStart(ctx context.Context, list types.List, diags *diag.Diagnosti
 	return commands
 }
 
-// expandProcesses stands in a valid name for each that is unknown.
+// expandProcesses replaces each unknown name with a valid one.
 func expandProcesses(ctx context.Context, list types.List, diags *diag.Diagnostics) (processes []sandbox.ProcessSpec) {
 	for i, b := range collection.Elements[Process](ctx, list, diags) {
 		processes = append(processes, sandbox.ProcessSpec{
@@ -157,7 +157,7 @@ func expandProcesses(ctx context.Context, list types.List, diags *diag.Diagnosti
 	return processes
 }
 
-// expandEndpoint stands in a valid port for one that is unknown.
+// expandEndpoint replaces an unknown port with a valid one.
 func expandEndpoint(ctx context.Context, of types.Object, diags *diag.Diagnostics) *sandbox.Endpoint {
 	if of.IsNull() || of.IsUnknown() {
 		return nil
@@ -181,7 +181,7 @@ func flattenEndpoint(ctx context.Context, e *sandbox.Endpoint, diags *diag.Diagn
 	return object
 }
 
-// expandCommand stands in a valid word for each that is unknown.
+// expandCommand replaces each unknown word with a valid one.
 func expandCommand(ctx context.Context, list types.List, diags *diag.Diagnostics) []string {
 	if list.IsUnknown() {
 		return []string{"unknown"}
@@ -193,7 +193,7 @@ func expandCommand(ctx context.Context, list types.List, diags *diag.Diagnostics
 	return command
 }
 
-// flattenCommands keeps the model's lists when they say what the environment has.
+// flattenCommands keeps the model's lists if they match the environment.
 func (m *Model) flattenCommands(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
 	now := sandbox.EnvironmentSpec{
 		PostStart: expandPostStart(ctx, m.PostStart, diags),

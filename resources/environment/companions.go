@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Companion is an element of companions, which has its name.
+// Companion is an element of companions. The map key is its name.
 type Companion struct {
 	Image       types.String `tfsdk:"image"`
 	Command     types.List   `tfsdk:"command"`
@@ -32,7 +32,7 @@ type Companion struct {
 	Restart     types.String `tfsdk:"restart"`
 }
 
-// HealthCheck is health_check of a companion.
+// HealthCheck is the health_check of a companion.
 type HealthCheck struct {
 	Command     types.List     `tfsdk:"command"`
 	Port        types.Int64    `tfsdk:"port"`
@@ -155,7 +155,7 @@ func healthCheckAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// expandCompanions returns the known companions. An unknown value is taken to be valid.
+// expandCompanions returns the known companions. It assumes that unknown values are valid.
 func (m *Model) expandCompanions(ctx context.Context, diags *diag.Diagnostics) sandbox.Companions {
 	if len(m.Companions.Elements()) == 0 {
 		return nil
@@ -178,7 +178,7 @@ func (m *Model) expandCompanions(ctx context.Context, diags *diag.Diagnostics) s
 	return all
 }
 
-// companionsAsWritten gives companions whose defaults are filled in the values back that the configuration writes down.
+// companionsAsWritten restores the values that the configuration sets, in companions whose defaults are filled in.
 func (m *Model) companionsAsWritten(ctx context.Context, raw, filled sandbox.Companions, diags *diag.Diagnostics) {
 	for name, c := range collection.Objects[Companion](ctx, m.Companions, diags) {
 		var r Size
@@ -218,7 +218,7 @@ func expandHealthCheck(ctx context.Context, of types.Object, diags *diag.Diagnos
 		Command: expandCommand(ctx, h.Command, diags), Port: int(h.Port.ValueInt64()), Path: h.Path.ValueString(),
 		Interval: orZero(h.Interval), Timeout: orZero(h.Timeout), StartPeriod: orZero(h.StartPeriod),
 	}
-	switch { // they exclude each other: one that is unknown is null where the other is not
+	switch { // they exclude each other: an unknown one is null if the other is set
 	case h.Port.IsUnknown() && (h.Command.IsNull() || h.Command.IsUnknown()):
 		check.Command, check.Port = nil, 1
 	case h.Command.IsUnknown() && !h.Port.IsNull():
@@ -227,7 +227,7 @@ func expandHealthCheck(ctx context.Context, of types.Object, diags *diag.Diagnos
 	return check
 }
 
-// flattenCompanions keeps the model's companions when they say what the environment has.
+// flattenCompanions keeps the model's companions if they match the environment.
 func (m *Model) flattenCompanions(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
 	now := sandbox.EnvironmentSpec{Companions: m.expandCompanions(ctx, diags)}.WithDefaults()
 	if !m.Companions.IsUnknown() && now.Companions.Equal(spec.Companions) {
@@ -240,7 +240,7 @@ func (m *Model) flattenCompanions(ctx context.Context, spec sandbox.EnvironmentS
 	m.Companions = collection.Map(ctx, companionsAttribute(), companions, diags)
 }
 
-// flattenCompanion leaves out what is as it is by default.
+// flattenCompanion omits values that equal their defaults.
 func flattenCompanion(ctx context.Context, c sandbox.Companion, diags *diag.Diagnostics) Companion {
 	usual := sandbox.Companion{HealthCheck: sandbox.CompanionHealthCheck{Command: c.HealthCheck.Command,
 		Port: c.HealthCheck.Port}}.WithDefaults()
@@ -282,7 +282,7 @@ func flattenCompanion(ctx context.Context, c sandbox.Companion, diags *diag.Diag
 	return of
 }
 
-// unlessSpan returns a duration, null if it is the usual one.
+// unlessSpan returns a duration, or null if it is the usual one.
 func unlessSpan(d, usual sandbox.Duration) duration.Value {
 	if d == usual {
 		return duration.FromPointer(nil)
@@ -306,7 +306,7 @@ func locateCompanion(rest string) path.Path {
 		if part != "" {
 			at = at.AtName(part)
 		}
-		if part == "env" { // the name of a variable follows
+		if part == "env" { // a variable's name follows
 			break
 		}
 	}

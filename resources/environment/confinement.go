@@ -74,14 +74,14 @@ func (c *Confinement) expand() sandbox.Confinement {
 	}
 	return sandbox.Confinement{
 		User:      c.User.ValueString(),
-		AllowRoot: c.AllowRoot.ValueBool() || c.AllowRoot.IsUnknown(), // what is unknown may be valid
+		AllowRoot: c.AllowRoot.ValueBool() || c.AllowRoot.IsUnknown(), // an unknown value may be valid
 		Runtime:   c.Runtime.ValueString(), SeccompProfile: c.SeccompProfile.ValueString(),
 		TmpMB: c.TmpMB.ValueInt64(), RunMB: c.RunMB.ValueInt64(), OpenFiles: c.OpenFiles.ValueInt64(),
 		DiskLimit: sandbox.DiskLimit(c.DiskLimit.ValueString()),
 	}
 }
 
-// flattenConfinement keeps the model's object when it says what the environment has.
+// flattenConfinement keeps the model's object if it matches the environment.
 func (m *Model) flattenConfinement(is sandbox.Confinement) {
 	if m.Confinement.expand().WithDefaults() == is {
 		return

@@ -13,10 +13,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/journal"
 )
 
-// planDestroy refuses a destroy that would fail because of leases that the plan does not release: by then Terraform
-// would have destroyed the configuration's own. terraform destroy reads nothing in the run that plans it, and plans the
-// leases that refer to the environment first: then all others are known. A plan that reads the environment plans it
-// before its leases, so that a lease with Terraform's kind of owner may still be one that it releases.
+// planDestroy refuses a destroy that would fail because of leases that the plan does not release. Otherwise Terraform
+// would destroy the configuration's own leases before it fails. terraform destroy does not refresh in the run that
+// plans, and plans the leases that refer to the environment first. Every other lease then belongs to someone else. A
+// plan that reads the environment plans it before its leases, so it may still release any lease whose owner is a
+// Terraform object.
 func (r *Resource) planDestroy(ctx context.Context, state *Model) diag.Diagnostics {
 	if r.Provider == nil || state.ForceDestroy.ValueBool() {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// flattenDrift omits drift that no apply resolves: keptNotice reports it.
+// flattenDrift omits drift that no apply resolves; keptNotice reports it.
 func flattenDrift(drift []sandbox.DriftFinding) types.List {
 	all := []attr.Value{}
 	for _, f := range drift {
@@ -23,7 +23,7 @@ func flattenDrift(drift []sandbox.DriftFinding) types.List {
 	return types.ListValueMust(types.StringType, all)
 }
 
-// driftNotice warns of what others have changed, and says what apply does about it.
+// driftNotice warns about changes made outside Terraform, and says what apply does about them.
 func driftNotice(env sandbox.Environment) diag.Diagnostics {
 	var lines []string
 	for _, f := range env.Drift {
@@ -41,7 +41,7 @@ func driftNotice(env sandbox.Environment) diag.Diagnostics {
 			"as configured. Sandboxes that run go on.", env.ID, strings.Join(lines, "\n")))}
 }
 
-// keptNotice warns of settings that an environment keeps from its creation.
+// keptNotice warns about settings that an environment keeps from its creation.
 func keptNotice(env sandbox.Environment) (diags diag.Diagnostics) {
 	for _, f := range env.Drift {
 		if f.Kept() {

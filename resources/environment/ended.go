@@ -13,12 +13,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// endNotice tells that the environment has ended since the state saw it, and which of its leases have: their own
-// warnings are then not given.
+// endNotice warns that the environment has ended since the last refresh, and names the leases that ended with it. These
+// leases then give no warnings of their own.
 func (r *Resource) endNotice(ctx context.Context, svc configured.Service, env sandbox.Environment,
 	since time.Time) diag.Diagnostics {
 	with := ""
-	siblings, _ := r.Provider.Siblings(ctx, svc, env.ID) // none at an error: each lease then reports its own end
+	siblings, _ := r.Provider.Siblings(ctx, svc, env.ID) // empty after an error: each lease then reports its own end
 	ended := r.Provider.Untold(string(news.Ended), "", news.Of(news.Ended, siblings, since, env.Owner))
 	if len(ended) > 0 {
 		with = fmt.Sprintf(" %s. %s", news.Summary(ended, since), news.Saved)

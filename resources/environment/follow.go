@@ -14,11 +14,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxNamed is how many leases a warning names.
+// maxNamed limits how many leases a warning names.
 const maxNamed = 20
 
-// planKept says which attributes change that living leases keep as they are, and which leases those are. It says so
-// each time that Terraform plans the change, at an apply twice.
+// planKept warns which attributes change although living leases keep the old values, and names these leases. It warns
+// each time that Terraform plans the change, so twice at an apply.
 func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagnostics {
 	if state == nil || r.Provider == nil || !plan.Name.Equal(state.Name) || !plan.Backend.Equal(state.Backend) {
 		return nil
@@ -64,8 +64,8 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 	return diags
 }
 
-// rolledOut returns which of the changed attributes Cloudflare brings to running sandboxes: image and size, with the
-// scheduling policy default. The size basic has that policy, and so has what is made without durable_object.
+// rolledOut returns the changed attributes that Cloudflare rolls out to running sandboxes: image and size, under the
+// scheduling policy default. The size basic has that policy, and so do environments created without durable_object.
 func (r *Resource) rolledOut(was sandbox.EnvironmentSpec, changed []string) (rolled []string) {
 	basic, _ := sandbox.ResourcesOf("basic")
 	basic.PIDs = was.Resources.PIDs
@@ -90,7 +90,7 @@ func withoutChange(living []sandbox.Lease, is sandbox.EnvironmentSpec, changed [
 	return firstNamed(lines)
 }
 
-// kept names the attributes that differ and that a sandbox keeps from its creation on. All others follow the
+// kept names the attributes that differ and that a sandbox keeps from its creation. All other attributes follow the
 // environment.
 func kept(was, is sandbox.EnvironmentSpec) (changed []string) {
 	for _, a := range []struct {
@@ -123,13 +123,13 @@ func kept(was, is sandbox.EnvironmentSpec) (changed []string) {
 	return changed
 }
 
-// hasNone reports whether a map or list has no elements: an empty one says what none says.
+// hasNone reports whether a map or list has no elements. Nil and empty mean the same here.
 func hasNone(all any) bool {
 	v := reflect.ValueOf(all)
 	return (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0
 }
 
-// begunWith reports whether a lease has all of a changed specification already, as after an apply that failed half-way.
+// begunWith reports whether a lease already has every changed attribute, as after an apply that failed halfway.
 func begunWith(l sandbox.Lease, is sandbox.EnvironmentSpec, changed []string) bool {
 	for _, name := range changed {
 		switch name {
@@ -141,7 +141,7 @@ func begunWith(l sandbox.Lease, is sandbox.EnvironmentSpec, changed []string) bo
 			if l.Network != is.Network {
 				return false
 			}
-		default: // not known of a lease
+		default: // a lease does not record it
 			return false
 		}
 	}
@@ -164,7 +164,7 @@ func (r *Resource) living(ctx context.Context, state *Model) (living []sandbox.L
 	return living, nil
 }
 
-// firstNamed shortens the lines of a message that names leases.
+// firstNamed limits the lines of a message that names leases.
 func firstNamed(lines []string) []string {
 	if len(lines) > maxNamed {
 		return append(lines[:maxNamed], "  - and more, see the data source sandbox_leases")

@@ -70,7 +70,7 @@ func hostPath(description string) schema.StringAttribute {
 	return schema.StringAttribute{MarkdownDescription: description, Required: true}
 }
 
-// expandMounts stands in a valid path for each that is unknown.
+// expandMounts replaces each unknown path with a valid one.
 func expandMounts(ctx context.Context, list types.List, diags *diag.Diagnostics) (mounts []sandbox.Mount) {
 	for i, b := range collection.Elements[Mount](ctx, list, diags) {
 		mounts = append(mounts, sandbox.Mount{
@@ -82,7 +82,7 @@ func expandMounts(ctx context.Context, list types.List, diags *diag.Diagnostics)
 	return mounts
 }
 
-// expandCopies stands in a valid path for each that is unknown.
+// expandCopies replaces each unknown path with a valid one.
 func expandCopies(ctx context.Context, list types.List, diags *diag.Diagnostics) (copies []sandbox.Copy) {
 	for _, b := range collection.Elements[Copy](ctx, list, diags) {
 		copies = append(copies,
@@ -91,7 +91,7 @@ func expandCopies(ctx context.Context, list types.List, diags *diag.Diagnostics)
 	return copies
 }
 
-// flattenHostPaths keeps the model's lists when they say what the environment has.
+// flattenHostPaths keeps the model's lists if they match the environment.
 func (m *Model) flattenHostPaths(ctx context.Context, a sandbox.HostAccess, diags *diag.Diagnostics) {
 	if !slices.Equal(expandMounts(ctx, m.Mounts, diags), a.Mounts) {
 		var list []Mount
@@ -109,7 +109,7 @@ func (m *Model) flattenHostPaths(ctx context.Context, a sandbox.HostAccess, diag
 	}
 }
 
-// checkHostPaths refuses at plan what a service in this process never allows.
+// checkHostPaths refuses at plan time what a service in this process never allows.
 func (r *Resource) checkHostPaths(ctx context.Context, m *Model) (diags diag.Diagnostics) {
 	if r.Provider == nil || !r.Provider.Embedded {
 		return nil
@@ -130,7 +130,7 @@ func (r *Resource) checkHostPaths(ctx context.Context, m *Model) (diags diag.Dia
 	return diags
 }
 
-// planMounts warns of writable mounts when the plan adds them: the sandboxes' own users may not write where they lie.
+// planMounts warns when the plan adds writable mounts: the sandbox's own user may lack permission to write there.
 func (m *Model) planMounts(ctx context.Context, state *Model) (diags diag.Diagnostics) {
 	if m.Confinement != nil && !m.Confinement.User.IsNull() {
 		return nil

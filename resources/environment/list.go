@@ -17,7 +17,7 @@ import (
 
 var _ list.ListResourceWithConfigure = (*List)(nil)
 
-// NewList returns the list resource, not configured.
+// NewList returns the unconfigured list resource.
 func NewList() list.ListResource { return &List{} }
 
 // List finds environments to import, on Terraform 1.14 and newer.
@@ -30,7 +30,7 @@ type ListModel struct {
 	Type types.String `tfsdk:"type"`
 }
 
-// Metadata names the list resource as the resource that it lists.
+// Metadata gives the list resource the name of the resource that it lists.
 func (l *List) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
 	resp.TypeName = req.ProviderTypeName + "_environment"
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// LLMRoute is an element of llm, which has its name.
+// LLMRoute is an element of llm. The map key is its name.
 type LLMRoute struct {
 	API           types.String `tfsdk:"api"`
 	Upstream      types.String `tfsdk:"upstream"`
@@ -31,7 +31,7 @@ type LLMRoute struct {
 	MonthlyLimits types.Object `tfsdk:"monthly_limits"`
 }
 
-// LLMModel is an element of models, which has its name.
+// LLMModel is an element of models. The map key is its name.
 type LLMModel struct {
 	Input           types.String `tfsdk:"input_usd_per_million"`
 	CachedInput     types.String `tfsdk:"cached_input_usd_per_million"`
@@ -149,7 +149,7 @@ func llmLimitsAttribute(description string) schema.SingleNestedAttribute {
 	}
 }
 
-// expandLLM returns the known routes. An unknown value is taken to be valid.
+// expandLLM returns the known routes. It assumes that unknown values are valid.
 func (m *Model) expandLLM(ctx context.Context, diags *diag.Diagnostics) map[string]sandbox.LLMRoute {
 	if len(m.LLM.Elements()) == 0 {
 		return nil
@@ -193,7 +193,7 @@ func expandLLMLimits(ctx context.Context, of types.Object, diags *diag.Diagnosti
 	return sandbox.LLMLimits{USD: expandUSD(l.USD), Requests: l.Requests.ValueInt64(), Tokens: l.Tokens.ValueInt64()}
 }
 
-// expandUSD returns an amount, 0 if it is null, unknown, or not one, which its validator reports.
+// expandUSD returns an amount, or 0 if it is null, unknown or invalid. The validator reports invalid amounts.
 func expandUSD(of types.String) (n sandbox.NanoUSD) {
 	if n.UnmarshalText([]byte(of.ValueString())) != nil {
 		return 0
@@ -209,7 +209,7 @@ func pointerUSD(of types.String) *sandbox.NanoUSD {
 	return &n
 }
 
-// flattenLLM keeps the model's routes when they say what the environment has.
+// flattenLLM keeps the model's routes if they match the environment.
 func (m *Model) flattenLLM(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
 	now := sandbox.EnvironmentSpec{LLM: m.expandLLM(ctx, diags)}.WithDefaults()
 	if !m.LLM.IsUnknown() && reflect.DeepEqual(now.LLM, spec.LLM) {
@@ -222,7 +222,7 @@ func (m *Model) flattenLLM(ctx context.Context, spec sandbox.EnvironmentSpec, di
 	m.LLM = collection.Map(ctx, llmAttribute(), routes, diags)
 }
 
-// flattenLLMRoute leaves out what is as it is by default.
+// flattenLLMRoute omits values that equal their defaults.
 func flattenLLMRoute(ctx context.Context, r sandbox.LLMRoute, diags *diag.Diagnostics) LLMRoute {
 	if r.Upstream == r.API.Upstream() {
 		r.Upstream = ""
@@ -247,7 +247,7 @@ func flattenLLMRoute(ctx context.Context, r sandbox.LLMRoute, diags *diag.Diagno
 	}
 }
 
-// textUSD returns an amount, null if it is the usual one.
+// textUSD returns an amount, or null if it is the usual one.
 func textUSD(n, usual *sandbox.NanoUSD) types.String {
 	if n == nil || *n == *usual {
 		return types.StringNull()
@@ -255,7 +255,7 @@ func textUSD(n, usual *sandbox.NanoUSD) types.String {
 	return types.StringValue(n.String())
 }
 
-// unlessInt64 returns a number, null if it is the usual one.
+// unlessInt64 returns a number, or null if it is the usual one.
 func unlessInt64(n, usual int64) types.Int64 {
 	if n == usual {
 		return types.Int64Null()
@@ -277,7 +277,7 @@ func flattenLLMLimits(ctx context.Context, l sandbox.LLMLimits, diags *diag.Diag
 	return object
 }
 
-// locateLLM finds a field below llm: llm.main.models.gpt-5.1.input_usd_per_million. The name of a model may have dots.
+// locateLLM finds a field below llm: llm.main.models.gpt-5.1.input_usd_per_million. A model's name may contain dots.
 func locateLLM(rest string) path.Path {
 	at := path.Root("llm")
 	if rest == "" {

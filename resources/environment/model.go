@@ -71,7 +71,7 @@ type Model struct {
 	Drift            types.List   `tfsdk:"drift"`
 }
 
-// Usage is expected_usage.
+// Usage is the expected_usage attribute.
 type Usage struct {
 	Leases          types.Int64   `tfsdk:"leases"`
 	HoursPerDay     types.Float64 `tfsdk:"hours_per_day"`
@@ -79,8 +79,8 @@ type Usage struct {
 	CommandsPerHour types.Int64   `tfsdk:"commands_per_hour"`
 }
 
-// expand returns what the model asks for. What is null or unknown stays zero, or
-// where zero is invalid is something that is not; secrets have their names only.
+// expand converts the model to a specification. Null and unknown values stay zero, or become a valid value where zero
+// is invalid. Of secrets, it has only the names.
 func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnostics) {
 	var diags diag.Diagnostics
 	spec := sandbox.EnvironmentSpec{
@@ -126,8 +126,8 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	return spec, diags
 }
 
-// flatten writes an environment into the model. Of equal ways to say the same it keeps the
-// model's; what only Terraform knows stays as it is.
+// flatten writes an environment into the model. Where the model already has an equivalent form, it keeps that form. It
+// does not touch what only Terraform knows.
 func flatten(ctx context.Context, env sandbox.Environment, ledgerID string, m *Model) diag.Diagnostics {
 	var diags diag.Diagnostics
 	spec := env.WithDefaults()
@@ -181,7 +181,7 @@ func orZero(v duration.Value) sandbox.Duration {
 	return d
 }
 
-// orAssumed returns a string or, while it is unknown, one that is valid in its place.
+// orAssumed returns a string, or the given valid one while the string is unknown.
 func orAssumed(s types.String, valid string) string {
 	if s.IsUnknown() {
 		return valid

@@ -34,7 +34,7 @@ type Network struct {
 	Authorities  types.String `tfsdk:"authorities"`
 }
 
-// Credential is an element of credentials, which has its host.
+// Credential is an element of credentials. The map key is its host.
 type Credential struct {
 	Secret   types.String `tfsdk:"secret"`
 	Header   types.String `tfsdk:"header"`
@@ -89,7 +89,7 @@ func networkAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// certificates refuses a text that has certificates in PEM, as the domain checks, and not all of them can be read.
+// certificates refuses a PEM text if any of its certificates cannot be read. The domain checks that there is one.
 type certificates struct{}
 
 func (certificates) Description(context.Context) string { return "must be certificates in PEM" }
@@ -141,14 +141,14 @@ func credentialsAttribute() schema.MapNestedAttribute {
 	}
 }
 
-// expandNetwork writes the network into a specification. What is null or unknown stays zero.
+// expandNetwork writes the network into a specification. Null and unknown values stay zero.
 func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpec) diag.Diagnostics {
 	var diags diag.Diagnostics
 	if n == nil {
 		return diags
 	}
 	spec.Network = sandbox.NetworkMode(n.Mode.ValueString())
-	if n.Mode.IsNull() { // as the schema has it, whatever the backend's default is where no network is given
+	if n.Mode.IsNull() { // the schema's default, whatever the backend's default without a network is
 		spec.Network = sandbox.NetworkRestricted
 	}
 	if n.Allow.IsNull() && n.PrivateCIDRs.IsNull() && n.Credentials.IsNull() && n.Authorities.IsNull() {
@@ -196,7 +196,7 @@ func flattenCredentials(ctx context.Context, all map[string]sandbox.EgressCreden
 }
 
 // expandRules merges the texts about one host into one rule. A suffix that is not a port stays part of the name, which
-// is then rejected.
+// validation then rejects.
 func expandRules(texts []string) []sandbox.EgressRule {
 	rules := []sandbox.EgressRule{}
 	for _, text := range texts {
@@ -223,7 +223,7 @@ func expandRules(texts []string) []sandbox.EgressRule {
 	return rules
 }
 
-// flattenRules writes rules as expandRules reads them.
+// flattenRules writes rules in the form that expandRules reads.
 func flattenRules(rules []sandbox.EgressRule) []string {
 	texts := []string{}
 	for _, r := range rules {
@@ -238,7 +238,7 @@ func flattenRules(rules []sandbox.EgressRule) []string {
 	return texts
 }
 
-// flattenNetwork keeps the model's network, even if it is null, when it means the same as the environment's.
+// flattenNetwork keeps the model's network, even a null one, if it means the same as the environment's.
 func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec) diag.Diagnostics {
 	now := sandbox.EnvironmentSpec{Backend: spec.Backend}
 	diags := expandNetwork(ctx, m.Network, &now)
@@ -264,7 +264,7 @@ func (m *Model) flattenNetwork(ctx context.Context, spec sandbox.EnvironmentSpec
 	return diags
 }
 
-// sameEgress reports whether two let out the same, in whatever order they say so.
+// sameEgress reports whether two egress rule sets are equal, in any order.
 func sameEgress(a, b sandbox.Egress) bool {
 	return slices.Equal(flattenRules(a.Allow), flattenRules(b.Allow)) && maps.Equal(a.Credentials, b.Credentials) &&
 		a.Authorities == b.Authorities &&

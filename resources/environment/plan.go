@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ModifyPlan fills in what follows from the configuration: default conditions, the estimated cost
-// and, when a raised epoch reopens the environment, its status. One that is removed in part is replaced.
+// ModifyPlan fills in values that follow from the configuration: the default conditions, the estimated cost and, if a
+// raised epoch reopens the environment, its status. It plans to replace a partly removed environment.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() { // destroy
 		var state Model
@@ -92,7 +92,7 @@ func (m *Model) planConditions(ctx context.Context) diag.Diagnostics {
 	return diags
 }
 
-// checkBackend refuses what the backend does not do, defaults included.
+// checkBackend refuses what the backend does not support, defaults included.
 func (m *Model) checkBackend(ctx context.Context) diag.Diagnostics {
 	spec, diags := expand(ctx, *m)
 	if err := sandbox.InvalidFields("environment", spec.WithDefaults().Unsupported()); err != nil {
@@ -101,8 +101,8 @@ func (m *Model) checkBackend(ctx context.Context) diag.Diagnostics {
 	return diags
 }
 
-// checkAccount refuses at plan a backend that this process has no account for. An apply would find that out after it
-// has destroyed the environment that the new one replaces.
+// checkAccount refuses at plan time a Cloudflare backend without an account in this process. Otherwise the apply would
+// fail only after it has destroyed the environment that the new one replaces.
 func (r *Resource) checkAccount(m *Model) (diags diag.Diagnostics) {
 	if r.Provider == nil || !r.Provider.Embedded || r.Provider.CloudflareAccount ||
 		m.Backend.ValueString() != string(sandbox.Cloudflare) {
@@ -115,8 +115,8 @@ func (r *Resource) checkAccount(m *Model) (diags diag.Diagnostics) {
 	return diags
 }
 
-// checkKeepDisk refuses to keep disks in an environment that is created with a policy without snapshots. A reconciler
-// knows its policy, and Cloudflare that of an existing environment: checkService then asks.
+// checkKeepDisk refuses keep_disk in an environment that is created under a policy without snapshots. A reconciler
+// knows its policy, and Cloudflare knows the policy of an existing environment: checkService asks them.
 func (r *Resource) checkKeepDisk(m, state *Model) (diags diag.Diagnostics) {
 	if r.Provider == nil || !r.Provider.Embedded || r.Provider.DiskSnapshots || state != nil ||
 		m.Backend.ValueString() != string(sandbox.Cloudflare) || !m.KeepDisk.ValueBool() {
@@ -137,7 +137,7 @@ func (m *Model) planSleepMode() {
 	}
 }
 
-// planEpoch refuses an epoch that goes down, and plans the reopening by one that goes up.
+// planEpoch refuses to lower the epoch. If the epoch rises, it plans to reopen the environment.
 func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
 	if state == nil || m.Epoch.IsUnknown() || state.Epoch.IsNull() || !m.Name.Equal(state.Name) {
 		return nil
@@ -159,7 +159,7 @@ func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
 	return nil
 }
 
-// planCost plans the estimated cost and holds it against the cap.
+// planCost plans the estimated cost and checks it against the cap.
 func (r *Resource) planCost(ctx context.Context, m, state *Model) diag.Diagnostics {
 	if m.ExpectedUsage == nil {
 		m.MonthlyCost, m.MonthlyLeaseCost, m.PlatformCost = types.StringNull(), types.StringNull(), types.StringNull()
@@ -208,7 +208,7 @@ func (r *Resource) planCost(ctx context.Context, m, state *Model) diag.Diagnosti
 	return m.checkCap(book)
 }
 
-// stored returns the environment in the ledger, which knows the size that no configuration names.
+// stored returns the environment from the ledger, which knows the size if the configuration names none.
 func (r *Resource) stored(ctx context.Context, state *Model) (sandbox.EnvironmentSpec, error) {
 	svc, err := r.Provider.OpenLedger(ctx, state.LedgerID.ValueString())
 	if err != nil {
@@ -216,12 +216,12 @@ func (r *Resource) stored(ctx context.Context, state *Model) (sandbox.Environmen
 	}
 	env, err := svc.GetEnvironment(ctx, state.ID.ValueString())
 	if sandbox.CodeOf(err) == sandbox.NotFound {
-		err = nil // it vanished, and is created again
+		err = nil // it vanished and will be created again
 	}
 	return env.EnvironmentSpec, err
 }
 
-// checkCap compares amounts as they are shown, in whole cents. The validator has already reported an invalid cap.
+// checkCap compares amounts as the user sees them, in whole cents. The validator has already reported an invalid cap.
 func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 	var estimate, limit sandbox.NanoUSD
 	if m.MaxMonthlyCost.IsNull() || m.MaxMonthlyCost.IsUnknown() ||
@@ -273,7 +273,7 @@ func (u *Usage) expand() pricing.Usage {
 	}
 }
 
-// dollars accepts an amount of US dollars that is not negative.
+// dollars accepts an amount of US dollars that is not negative, or, if positive is set, more than 0.
 type dollars struct{ positive bool }
 
 func (d dollars) Description(context.Context) string {

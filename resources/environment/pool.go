@@ -60,7 +60,7 @@ func poolAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// expand returns no pool while its size is not known.
+// expand returns nil while the size is unknown.
 func (p *WarmPool) expand() *sandbox.WarmPool {
 	if p == nil || p.Size.IsUnknown() {
 		return nil
@@ -71,10 +71,10 @@ func (p *WarmPool) expand() *sandbox.WarmPool {
 	}
 }
 
-// flattenPool keeps the model's object when it says what the environment has.
+// flattenPool keeps the model's object if it matches the environment.
 func (m *Model) flattenPool(spec sandbox.EnvironmentSpec) {
 	now := sandbox.EnvironmentSpec{WarmPool: m.WarmPool.expand()}.WithDefaults()
-	spec.WarmPool = spec.WithDefaults().WarmPool // an earlier release knew no mode
+	spec.WarmPool = spec.WithDefaults().WarmPool // an earlier release had no mode
 	if reflect.DeepEqual(now.WarmPool, spec.WarmPool) {
 		return
 	}

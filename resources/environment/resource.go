@@ -30,16 +30,16 @@ var (
 	_ resource.ResourceWithValidateConfig = (*Resource)(nil)
 )
 
-// Timeouts where the configuration has none. A destroy waits until the environment's sandboxes are gone.
+// Default timeouts. A destroy waits until the environment's sandboxes are gone.
 const (
 	createTimeout = 15 * time.Minute
 	updateTimeout = 15 * time.Minute
 	deleteTimeout = 10 * time.Minute
-	// lookTimeout bounds the look for what a Create has left whose own time may be over.
+	// lookTimeout bounds the lookup after a failed Create, whose own deadline may have passed.
 	lookTimeout = time.Minute
 )
 
-// NewResource returns the resource, not configured.
+// NewResource returns the unconfigured resource.
 func NewResource() resource.Resource { return &Resource{} }
 
 // Resource manages one environment.
@@ -52,14 +52,14 @@ func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, res
 	resp.TypeName = req.ProviderTypeName + "_environment"
 }
 
-// UpgradeState takes over states from when lists of objects were blocks.
+// UpgradeState upgrades states from versions in which lists of objects were blocks.
 func (r *Resource) UpgradeState(ctx context.Context) map[int64]resource.StateUpgrader {
 	var now resource.SchemaResponse
 	r.Schema(ctx, resource.SchemaRequest{}, &now)
 	return upgrade.FromBlocks(now.Schema.Type().TerraformType(ctx), "mount", "copy", "post_start", "process")
 }
 
-// Create makes the environment; one of that name that exists is a conflict, unless an earlier Create of this
+// Create creates the environment. An existing one with the same name is a conflict, unless an earlier Create of this
 // configuration made it and its state was lost.
 func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	var m Model
@@ -108,14 +108,14 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// create creates the environment, or puts the settings of one that an earlier request with this owner created: that of
-// an earlier Create, or one that was sent again because its first answer was lost.
+// create creates the environment. If an earlier request with this owner created it, create updates its settings. That
+// request may come from an earlier Create, or be a retry whose first answer was lost.
 func create(ctx context.Context, svc service.Environments, put sandbox.PutEnvironment) (sandbox.Environment, error) {
 	env, err := svc.PutEnvironment(ctx, put)
 	if sandbox.ReasonOf(err) != sandbox.ReasonOtherOwner {
 		return env, err
 	}
-	put.CreateOnly = false // still refused if it has another owner
+	put.CreateOnly = false // the service still refuses another owner's
 	env, again := svc.PutEnvironment(ctx, put)
 	if sandbox.ReasonOf(again) == sandbox.ReasonOtherOwner {
 		return sandbox.Environment{}, err
@@ -123,13 +123,13 @@ func create(ctx context.Context, svc service.Environments, put sandbox.PutEnviro
 	return env, again
 }
 
-// journaled is the environment in the journal of what is being created.
+// journaled identifies the environment in the journal of pending creations.
 func journaled(ledgerID, id string) journal.Object {
 	return journal.Object{Kind: journal.Environment, LedgerID: ledgerID, ID: id}
 }
 
 // leftBehind returns the environment that a failed Create left, so that it gets into the state. If the ledger does not
-// answer, it returns asked. False: there is none of this owner.
+// answer, it returns asked. It returns false if this owner has no environment.
 func leftBehind(ctx context.Context, svc service.Environments, asked sandbox.Environment) (sandbox.Environment, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTimeout)
 	defer cancel()
@@ -156,8 +156,8 @@ func createFailed(summary string, m Model, err error) diag.Diagnostics {
 			"  terraform import sandbox_environment.<name> %s", err, m.Name.ValueString()))}
 }
 
-// Read refreshes the state. It warns when the environment has ended or is removed in part, and drops it from
-// the state, with a warning, only when the ledger that it was made on does not have it any more.
+// Read refreshes the state. It warns if the environment has ended or is partly removed. It drops the environment from
+// the state, with a warning, only if the ledger that it was created in no longer has it.
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
@@ -205,7 +205,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// vanished reports whether, and why, the environment in the state is no more.
+// vanished reports whether the environment in the state no longer exists, and why.
 func vanished(env sandbox.Environment, err error, owner string) (why string, gone bool) {
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
@@ -238,7 +238,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("secrets"), &sent)...)
 	values, diags := secretValues(ctx, secrets, sent)
 	resp.Diagnostics.Append(diags...)
-	var instance types.String // as configured: the plan repeats the state's, also when the backend changes
+	var instance types.String // from the configuration: the plan repeats the state's, even if the backend changes
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("instance"), &instance)...)
 	timeout, diags := m.Timeouts.Update(ctx, updateTimeout)
 	resp.Diagnostics.Append(diags...)
@@ -267,13 +267,13 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	planned := m
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
-	// A game may end between plan and apply, and a change of the backend changes the instance. What was planned
-	// stands; the next Read tells.
+	// A game may end between plan and apply, and a change of the backend changes the instance. The state gets the
+	// planned values; the next Read corrects them.
 	m.Status, m.EndedBy, m.EndedAt, m.Instance = planned.Status, planned.EndedBy, planned.EndedAt, planned.Instance
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// Delete destroys the environment, and nothing that another owner has made under its name.
+// Delete destroys the environment, but not one that another owner has created under its name.
 func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
@@ -311,8 +311,8 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	}
 }
 
-// destroy destroys the environment. Leases of it that a killed apply made, and that are in no state, are released first
-// where they would keep it from that.
+// destroy destroys the environment. If leases block it that a killed apply made and no state holds, destroy releases
+// them first.
 func (r *Resource) destroy(ctx context.Context, svc configured.Service, d sandbox.DeleteEnvironment) error {
 	err := svc.DeleteEnvironment(ctx, d)
 	if sandbox.ReasonOf(err) != sandbox.ReasonActiveLeases {
@@ -326,7 +326,7 @@ func (r *Resource) destroy(ctx context.Context, svc configured.Service, d sandbo
 		_, released := svc.Release(ctx, sandbox.LeaseRef{ID: l.ID, Owner: l.Owner})
 		switch {
 		case released == nil, sandbox.CodeOf(released) == sandbox.NotFound,
-			sandbox.ReasonOf(released) == sandbox.ReasonOtherOwner: // it was never made
+			sandbox.ReasonOf(released) == sandbox.ReasonOtherOwner: // it was never created
 			r.Provider.Held(ctx, l.Object, l.Owner)
 		default:
 			return released
@@ -335,7 +335,7 @@ func (r *Resource) destroy(ctx context.Context, svc configured.Service, d sandbo
 	return svc.DeleteEnvironment(ctx, d)
 }
 
-// ImportState adopts the environment of that name, with the owner that it has.
+// ImportState adopts the environment with this name, and keeps its owner.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest,
 	resp *resource.ImportStateResponse) {
 	r.Provider.Import(ctx, "Importing Environment Failed", req, resp)

@@ -131,7 +131,7 @@ func attributes() map[string]schema.Attribute {
 	return all
 }
 
-// leaseAttributes are the settings that a lease takes over and may overrule.
+// leaseAttributes returns the settings that a lease inherits and may override.
 func leaseAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"ttl": durationAttribute("Time after a lease's last activity at which it ends. Activity is a command that exits "+
@@ -236,7 +236,7 @@ func computedAttributes() map[string]schema.Attribute {
 	}
 }
 
-// nestedAttributes are those that hold objects, or lists of them.
+// nestedAttributes returns the attributes that hold objects or lists of objects.
 func nestedAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"resources":   sizeAttribute(),

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Secret is an element of secrets, which has its name. Plan and state never hold its value.
+// Secret is an element of secrets. The map key is its name. Plan and state never hold its value.
 type Secret struct {
 	Value   types.String `tfsdk:"value_wo"`
 	Version types.Int64  `tfsdk:"value_wo_version"`
@@ -59,7 +59,7 @@ func beside(attribute string) path.Expression {
 	return path.MatchRelative().AtParent().AtName(attribute)
 }
 
-// missingSecrets refuses secrets of a configuration without a value that the state does not have either.
+// missingSecrets refuses configured secrets without a value unless the state already has them.
 func missingSecrets(ctx context.Context, config types.Map, state *Model) diag.Diagnostics {
 	var diags diag.Diagnostics
 	have := map[string]Secret{}
@@ -75,12 +75,12 @@ func missingSecrets(ctx context.Context, config types.Map, state *Model) diag.Di
 	return diags
 }
 
-// secretNames returns the names of the model's secrets in order, nil while they are unknown.
+// secretNames returns the names of the model's secrets, sorted. It returns nil while they are unknown.
 func (m *Model) secretNames() []string {
 	return slices.Sorted(maps.Keys(m.Secrets.Elements()))
 }
 
-// assumedSecret returns what an unknown name of a secret is taken to be, "" for null where there are no secrets.
+// assumedSecret returns a valid secret name to replace an unknown one, or "" if there are no secrets.
 func (m *Model) assumedSecret() string {
 	switch names := m.secretNames(); {
 	case len(names) > 0:
@@ -92,13 +92,13 @@ func (m *Model) assumedSecret() string {
 	}
 }
 
-// expandSecrets returns the known secrets of a map by name. The schema refuses null ones.
+// expandSecrets returns the known secrets of a map by name. The schema refuses null elements.
 func expandSecrets(ctx context.Context, of types.Map, diags *diag.Diagnostics) map[string]Secret {
 	return collection.Objects[Secret](ctx, of, diags)
 }
 
-// secretValues returns what has to be sent: the known values of a configuration whose version the
-// state does not have. A secret without a value keeps what it has.
+// secretValues returns the values to send: the known values whose version differs from the state's. A secret without a
+// value keeps its current one.
 func secretValues(ctx context.Context, config, state types.Map) (map[string]sandbox.Secret, diag.Diagnostics) {
 	var diags diag.Diagnostics
 	have := expandSecrets(ctx, state, &diags)
@@ -113,9 +113,8 @@ func secretValues(ctx context.Context, config, state types.Map) (map[string]sand
 	return values, diags
 }
 
-// flattenSecrets makes the model name the secrets that an environment has. The ledger has no
-// versions: a name that the model has keeps its version, another has none, so that the next apply
-// sends its value.
+// flattenSecrets makes the model name the environment's secrets. The ledger has no versions: a name that the model
+// already has keeps its version. Any other name gets none, so that the next apply sends its value.
 func (m *Model) flattenSecrets(ctx context.Context, names []string, diags *diag.Diagnostics) {
 	if slices.Equal(m.secretNames(), slices.Sorted(slices.Values(names))) {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Settings are those of an environment that its data source shows in the resource's own words.
+// Settings are settings of an environment that its data source shows under the resource's names.
 type Settings struct {
 	Allow          types.Set      `tfsdk:"allow"`
 	PrivateCIDRs   types.Set      `tfsdk:"private_cidrs"`
@@ -39,7 +39,7 @@ type Settings struct {
 	ImagePull      types.String   `tfsdk:"image_pull"`
 }
 
-// SettingsAttributes describes the settings as the resource does; all are computed.
+// SettingsAttributes describes the settings as the resource does. All are computed.
 func SettingsAttributes() map[string]datasource.Attribute {
 	all := computed.Attributes(attributes(), "env_passthrough", "env_blocked", "builtin_tools", "initial_state", "skills",
 		"post_mortem", "command_timeout", "image_pull")
@@ -51,8 +51,8 @@ func SettingsAttributes() map[string]datasource.Attribute {
 	return all
 }
 
-// SettingsOf returns the settings of a specification whose defaults are filled in. What is as it is by
-// default and has no value of its own is null.
+// SettingsOf returns the settings of a specification whose defaults are filled in. Optional settings that equal their
+// defaults are null.
 func SettingsOf(ctx context.Context, spec sandbox.EnvironmentSpec) (Settings, diag.Diagnostics) {
 	var diags diag.Diagnostics
 	none := types.SetNull(types.StringType)

@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Size is resources.
+// Size is the resources attribute.
 type Size struct {
 	MemoryMB types.Int64   `tfsdk:"memory_mb"`
 	CPUs     types.Float64 `tfsdk:"cpus"`
@@ -74,8 +74,8 @@ func limit(description string, def int64, modifiers ...planmodifier.Int64) schem
 	}
 }
 
-// keepFormer plans the former default where the state has it and the configuration has nothing: a new default changes
-// no environment.
+// keepFormer plans the former default if the state has it and the configuration sets nothing, so that a new default
+// changes no existing environment.
 type keepFormer struct{ former int64 }
 
 func (keepFormer) Description(context.Context) string { return "The former default is kept." }
@@ -107,7 +107,7 @@ func (m *Model) sizeKnown() bool {
 		(s == nil || !(s.MemoryMB.IsUnknown() || s.CPUs.IsUnknown() || s.DiskMB.IsUnknown()))
 }
 
-// expandResources returns the size that the model gives, zero for what it leaves out.
+// expandResources returns the model's size. What the model omits is zero.
 func expandResources(m Model) sandbox.Resources {
 	if r, ok := sandbox.ResourcesOf(m.InstanceType.ValueString()); ok {
 		return r
@@ -123,8 +123,8 @@ func expandResources(m Model) sandbox.Resources {
 	}
 }
 
-// changedResources returns the size to set in a change. A configuration that named one and names none any more gets the
-// default, also where that is the former one.
+// changedResources returns the size to set in a change. If the configuration no longer names a size, it returns the
+// default, even if the environment has kept a former default.
 func changedResources(plan, state Model) sandbox.Resources {
 	if plan.namesSize() || !state.namesSize() {
 		return expandResources(plan)
@@ -132,8 +132,9 @@ func changedResources(plan, state Model) sandbox.Resources {
 	return sandbox.EnvironmentSpec{Backend: sandbox.Backend(plan.Backend.ValueString())}.WithDefaults().Resources
 }
 
-// flattenResources keeps the model's way to give a size (by name, by figures or not at all) when
-// it still gives this size, and otherwise takes the first of these that does.
+// flattenResources keeps the way in which the model gives the size (by name, by numbers or not at all) while it still
+// gives this size. Otherwise it uses an instance type if one has this size, nothing if this is the default, and numbers
+// if neither applies.
 func (m *Model) flattenResources(spec sandbox.EnvironmentSpec) {
 	r := spec.Resources
 	unnamed := sandbox.EnvironmentSpec{Backend: spec.Backend}

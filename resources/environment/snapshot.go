@@ -50,7 +50,7 @@ func snapshotAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// contentAttributes say what sandboxes find under /data.
+// contentAttributes returns the attributes for the content of /data.
 func contentAttributes() map[string]schema.Attribute {
 	bound := fmt.Sprintf("`initial_state` and `skills` have at most %d bytes together. Changed in place, for new "+
 		"generations. Default: none.", sandbox.MaxInitialDataBytes)
@@ -85,7 +85,7 @@ func (s *Snapshot) expand() *sandbox.SnapshotSpec {
 	}
 }
 
-// flattenSnapshot keeps the model's object when it says what the environment has.
+// flattenSnapshot keeps the model's object if it matches the environment.
 func (m *Model) flattenSnapshot(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
 	m.InitialData = collection.TextMapLike(ctx, spec.InitialData, m.InitialData, diags)
 	m.Skills = collection.TextMapLike(ctx, spec.Skills, m.Skills, diags)
@@ -105,13 +105,13 @@ func (m *Model) flattenSnapshot(ctx context.Context, spec sandbox.EnvironmentSpe
 	}
 }
 
-// notEmpty has the schema refuse the empty word, where the domain takes it for the default.
+// notEmpty makes the schema refuse an empty string, which the domain would read as the default.
 func notEmpty(a schema.StringAttribute) schema.StringAttribute {
 	a.Validators = append(a.Validators, given.Text{})
 	return a
 }
 
-// choice is a word whose allowed values the domain checks.
+// choice returns an attribute whose allowed values the domain checks.
 func choice(description, def string) schema.StringAttribute {
 	return schema.StringAttribute{
 		MarkdownDescription: description + " Default: `" + def + "`.",

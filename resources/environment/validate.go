@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ValidateConfig applies the rules of the domain to what is known of the configuration.
+// ValidateConfig applies the domain's rules to the known values of the configuration.
 func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest,
 	resp *resource.ValidateConfigResponse) {
 	var config Model
@@ -31,7 +31,7 @@ func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConf
 	resp.Diagnostics.Append(validate(ctx, config)...)
 }
 
-// validate checks the known values; an unknown one is taken to be valid.
+// validate checks the known values. It assumes that unknown values are valid.
 func validate(ctx context.Context, m Model) diag.Diagnostics {
 	put, diags := request(ctx, m)
 	if diags.HasError() {
@@ -52,7 +52,8 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 	return diags
 }
 
-// request returns what is asked for, without owner and secrets. An unknown value is taken to be valid.
+// request returns the request to put the environment, without owner and secret values. It assumes that unknown values
+// are valid.
 func request(ctx context.Context, m Model) (sandbox.PutEnvironment, diag.Diagnostics) {
 	spec, diags := expand(ctx, m)
 	put := sandbox.PutEnvironment{ID: m.Name.ValueString(), EnvironmentSpec: spec}
@@ -72,19 +73,19 @@ func request(ctx context.Context, m Model) (sandbox.PutEnvironment, diag.Diagnos
 		}
 	}
 	if m.Network != nil && m.Network.Mode.IsUnknown() {
-		put.Network = sandbox.NetworkRestricted // which all else that network says needs
+		put.Network = sandbox.NetworkRestricted // the other network settings need it
 	}
 	if m.Network != nil && put.Egress != nil && (m.Network.Allow.IsUnknown() ||
 		slices.ContainsFunc(m.Network.Allow.Elements(), attr.Value.IsUnknown)) {
-		for host := range put.Egress.Credentials { // one of the unknown values allows it
+		for host := range put.Egress.Credentials { // one of the unknown values may allow it
 			put.Egress.Allow = append(put.Egress.Allow, sandbox.EgressRule{Host: host})
 		}
 	}
 	return put, diags
 }
 
-// asWritten gives a specification whose defaults are filled in the values back that the configuration writes down.
-// The domain takes a zero for what is left out; written down, a zero is checked as it is.
+// asWritten restores the values that the configuration sets, in a specification whose defaults are filled in. The
+// domain reads zero as omitted, but a zero in the configuration must be checked as it is.
 func (m *Model) asWritten(ctx context.Context, raw sandbox.EnvironmentSpec,
 	filled *sandbox.EnvironmentSpec) (diags diag.Diagnostics) {
 	asWritten(&filled.Type, raw.Type, m.Type)
@@ -133,7 +134,7 @@ func asWritten[T any](at *T, is T, written attr.Value) {
 	}
 }
 
-// inCores restates what is wrong with a CPU limit, which the domain counts in thousandths of a core.
+// inCores restates a problem with a CPU limit in cores. The domain counts in thousandths of a core.
 func inCores(err error, size *Size) error {
 	var e *sandbox.Error
 	if size == nil || !errors.As(err, &e) {
@@ -150,7 +151,7 @@ func inCores(err error, size *Size) error {
 	return &restated
 }
 
-// place says where a field of the domain stands in the configuration, and what it is called there.
+// place maps a field of the domain to its path and name in the configuration.
 func place(field string) (path.Path, string, bool) {
 	head, rest, _ := strings.Cut(field, ".")
 	switch {
@@ -217,11 +218,11 @@ func locateCredential(rest string) path.Path {
 	return at
 }
 
-// listNames are the lists whose name in the domain is another.
+// listNames maps the domain's name of a list to the configuration's name.
 var listNames = map[string]string{"mounts": "mount", "copies": "copy", "archives": "archive", "processes": "process"}
 
-// locate finds a field that the configuration has under the domain's name, or in the elements of
-// a list: mounts[1].source is mount[1].source.
+// locate finds a field that has the domain's name in the configuration, or that is in an element of a list:
+// mounts[1].source is mount[1].source.
 func locate(head, rest string) path.Path {
 	name, index, listed := strings.Cut(strings.TrimSuffix(head, "]"), "[")
 	if list, ok := listNames[name]; ok {
@@ -229,7 +230,7 @@ func locate(head, rest string) path.Path {
 	}
 	at := path.Root(name)
 	switch name {
-	case "env_passthrough", "env_blocked", "builtin_tools": // sets: what is wrong names the element
+	case "env_passthrough", "env_blocked", "builtin_tools": // sets: the problem names the element
 		return at
 	}
 	if i, err := strconv.Atoi(index); listed && err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 )
 
-// variableAttributes say which environment variables sandboxes have.
+// variableAttributes returns the attributes for the environment variables of sandboxes.
 func variableAttributes() map[string]schema.Attribute {
 	names := []validator.Set{given.NoNulls{}, setvalidator.ValueStringsAre(stringvalidator.LengthAtLeast(1))}
 	return map[string]schema.Attribute{

@@ -28,7 +28,7 @@ type Workspace struct {
 	OnEnd      types.String `tfsdk:"on_end"`
 }
 
-// GitSource is git of a workspace.
+// GitSource is the git attribute of a workspace.
 type GitSource struct {
 	URL        types.String `tfsdk:"url"`
 	Ref        types.String `tfsdk:"ref"`
@@ -103,7 +103,7 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// checkWorkspace refuses at plan what a service in this process never allows.
+// checkWorkspace refuses at plan time what a service in this process never allows.
 func (r *Resource) checkWorkspace(m *Model) (diags diag.Diagnostics) {
 	if r.Provider == nil || !r.Provider.Embedded || m.Workspace == nil || m.Workspace.Git == nil {
 		return nil
@@ -120,7 +120,7 @@ func (r *Resource) checkWorkspace(m *Model) (diags diag.Diagnostics) {
 	return diags
 }
 
-// expandWorkspace takes unknown values to be valid.
+// expandWorkspace assumes that unknown values are valid.
 func (m *Model) expandWorkspace() *sandbox.Workspace {
 	w := m.Workspace
 	if w == nil {
@@ -144,7 +144,7 @@ func (m *Model) expandWorkspace() *sandbox.Workspace {
 	return workspace
 }
 
-// flattenWorkspace keeps the model's workspace when it says what the environment has.
+// flattenWorkspace keeps the model's workspace if it matches the environment.
 func (m *Model) flattenWorkspace(spec sandbox.EnvironmentSpec) {
 	is := spec.WithDefaults().Workspace
 	now := sandbox.EnvironmentSpec{Workspace: m.expandWorkspace()}.WithDefaults().Workspace

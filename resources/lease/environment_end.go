@@ -16,14 +16,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// environmentEnd is how the environment of a lease that has ended stood when the state was refreshed: whether it had
-// ended, and whether its budget was spent. Terraform plans once more as it applies, and the second plan must be like
-// the first: both are made of the state, never of what the environment does meanwhile.
+// environmentEnd records the environment's status at the last refresh, for a lease that has ended: whether the
+// environment had ended, and whether its budget was spent. Terraform plans again as it applies, and the second plan
+// must equal the first. So both use the state, never the environment's current status.
 type environmentEnd struct {
 	// By is empty while the environment is open.
 	By    string `json:"by,omitempty"`
 	Epoch int64  `json:"epoch"`
-	// Conditions are those that end a lease of the environment that names none itself.
+	// Conditions end a lease that names no conditions itself.
 	Conditions []string `json:"conditions,omitempty"`
 	// Spent is set if the budget of the month is spent.
 	Spent *sandbox.BudgetUse `json:"spent,omitempty"`
@@ -31,7 +31,7 @@ type environmentEnd struct {
 
 const environmentEndKey = "environment_end"
 
-// ends reports whether a lease with the settings ends with the environment, so that it gives no next generation.
+// ends reports whether the environment's end also ends a lease with these settings, so that no next generation follows.
 func (e environmentEnd) ends(settings sandbox.LeaseSettings) bool {
 	conditions := e.Conditions
 	if len(settings.ExpiryConditions) > 0 {
@@ -40,8 +40,9 @@ func (e environmentEnd) ends(settings sandbox.LeaseSettings) bool {
 	return e.By != "" && slices.Contains(conditions, e.By)
 }
 
-// afford says whether the environment's budget allows new leases. planned is the budget of the plan at hand, if that
-// plans the environment. A raised budget may still not cover the next hour of a lease: the apply says so.
+// afford reports whether the environment's budget allows new leases. planned is the environment's budget in the current
+// plan; isPlanned is false if that plan does not include the environment. A raised budget may still not cover the next
+// hour of a lease; the apply then fails.
 func (e environmentEnd) afford(planned configured.PlannedBudget, isPlanned bool) outlook {
 	switch {
 	case e.Spent == nil:
@@ -57,7 +58,7 @@ func (e environmentEnd) afford(planned configured.PlannedBudget, isPlanned bool)
 	}
 }
 
-// spentNotice says why the leases of an environment wait, and until when.
+// spentNotice says why the environment's leases wait, and until when.
 func (e environmentEnd) spentNotice(environmentID, leaseID string) string {
 	until := "the next month"
 	if month, err := time.Parse("2006-01", e.Spent.Month); err == nil {
@@ -69,8 +70,8 @@ func (e environmentEnd) spentNotice(environmentID, leaseID string) string {
 		environmentID, e.Spent.Spent, e.Spent.Monthly, e.Spent.Month, until, leaseID, until)
 }
 
-// keepEnvironmentEnd stores the environment's status. A missing one counts as open: the plan creates it, or the apply
-// reports that it does not exist.
+// keepEnvironmentEnd stores the environment's status. A missing environment counts as open: the plan creates it, or the
+// apply reports that it does not exist.
 func (r *Resource) keepEnvironmentEnd(ctx context.Context, svc service.Environments, id string,
 	in news.Private) diag.Diagnostics {
 	env, err := r.Provider.Environment(ctx, svc, id)
@@ -91,7 +92,7 @@ func (r *Resource) keepEnvironmentEnd(ctx context.Context, svc service.Environme
 	return in.SetKey(ctx, environmentEndKey, value)
 }
 
-// keptEnvironmentEnd is what the last refresh kept. Without one the environment counts as open.
+// keptEnvironmentEnd returns the status from the last refresh. Without one, the environment counts as open.
 func keptEnvironmentEnd(ctx context.Context, in news.Private) (end environmentEnd, diags diag.Diagnostics) {
 	value, diags := in.GetKey(ctx, environmentEndKey)
 	if len(value) == 0 || diags.HasError() {

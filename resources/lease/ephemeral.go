@@ -25,14 +25,14 @@ var (
 	_ ephemeral.EphemeralResourceWithValidateConfig = (*Ephemeral)(nil)
 )
 
-// openTimeout is how long opening may take where the configuration says nothing. Closing, to which
-// Terraform hands no configuration, may take deleteTimeout.
+// openTimeout limits opening if the configuration sets no timeout. Closing has deleteTimeout, because Terraform passes
+// it no configuration.
 const (
 	openTimeout  = 5 * time.Minute
 	renewTimeout = time.Minute
 )
 
-// NewEphemeral returns the ephemeral resource, not configured.
+// NewEphemeral returns the unconfigured ephemeral resource.
 func NewEphemeral() ephemeral.EphemeralResource { return &Ephemeral{} }
 
 // Ephemeral holds one agent's lease while Terraform runs.
@@ -52,7 +52,7 @@ type EphemeralModel struct {
 	LeasedAt   types.String   `tfsdk:"leased_at"`
 }
 
-// held is what an open one remembers, so that it renews and releases nothing else.
+// held is what an open lease remembers, so that it renews and releases nothing else.
 type held struct {
 	LedgerID string           `json:"ledger_id"`
 	Lease    sandbox.LeaseRef `json:"lease"`
@@ -72,7 +72,7 @@ func (e *Ephemeral) Configure(_ context.Context, req ephemeral.ConfigureRequest,
 	e.provider = p
 }
 
-// ValidateConfig applies the rules of the domain to what is known of the configuration.
+// ValidateConfig applies the domain's rules to the known values of the configuration.
 func (e *Ephemeral) ValidateConfig(ctx context.Context, req ephemeral.ValidateConfigRequest,
 	resp *ephemeral.ValidateConfigResponse) {
 	var config EphemeralModel
@@ -83,8 +83,8 @@ func (e *Ephemeral) ValidateConfig(ctx context.Context, req ephemeral.ValidateCo
 	resp.Diagnostics.Append(validate(ctx, config.Terms)...)
 }
 
-// Open acquires the lease for a new owner. Terraform does not close what failed to open, so a failed acquire releases
-// the lease that it left.
+// Open acquires the lease for a new owner. Terraform does not call Close after a failed Open, so Open releases the
+// lease that a failed acquire left.
 func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *ephemeral.OpenResponse) {
 	var m EphemeralModel
 	resp.Diagnostics.Append(req.Config.Get(ctx, &m)...)
@@ -157,8 +157,8 @@ func (m *EphemeralModel) flatten(l sandbox.Lease, ledgerID string) {
 	m.LeasedAt = value.Time(l.LeasedAt)
 }
 
-// renewAt is when half of the time is over that the lease has without any use, and zero once no
-// renewal makes it longer.
+// renewAt returns the time halfway between the last activity and the expiry, or zero once a renewal no longer extends
+// the lease.
 func renewAt(l sandbox.Lease) time.Time {
 	if !l.ExpiresAt.Before(l.LeasedAt.Add(time.Duration(l.MaxLifetime))) {
 		return time.Time{}
@@ -166,8 +166,7 @@ func renewAt(l sandbox.Lease) time.Time {
 	return l.LastActivity.Add(l.ExpiresAt.Sub(l.LastActivity) / 2)
 }
 
-// Renew renews the lease. That it has ended meanwhile is an error, because what Terraform does with
-// it from here on would fail.
+// Renew renews the lease. It fails if the lease has ended, because what Terraform does with it from then on would fail.
 func (e *Ephemeral) Renew(ctx context.Context, req ephemeral.RenewRequest, resp *ephemeral.RenewResponse) {
 	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
@@ -184,8 +183,8 @@ func (e *Ephemeral) Renew(ctx context.Context, req ephemeral.RenewRequest, resp 
 	resp.RenewAt = renewAt(l)
 }
 
-// Close releases exactly the generation and owner that were opened, and waits until its sandbox is
-// gone. One that has ended meanwhile, or gone on to another generation, is success.
+// Close releases exactly the generation and owner that Open acquired, and waits until its sandbox is gone. It succeeds
+// if the lease has ended meanwhile, or has a later generation.
 func (e *Ephemeral) Close(ctx context.Context, req ephemeral.CloseRequest, resp *ephemeral.CloseResponse) {
 	h, svc, diags := e.reopen(ctx, "Closing Lease Failed", req.Private)
 	resp.Diagnostics.Append(diags...)
@@ -204,12 +203,12 @@ func closed(ctx context.Context, svc service.Leases, ref sandbox.LeaseRef) diag.
 	return nil
 }
 
-// privateData is what Terraform hands back of an open one.
+// privateData is what Terraform passes back for an open lease.
 type privateData interface {
 	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
 }
 
-// reopen returns what an open one remembers, and the service on the ledger where it was opened.
+// reopen returns what an open lease remembers, and the service on the ledger where it was opened.
 func (e *Ephemeral) reopen(ctx context.Context, failed string,
 	private privateData) (held, configured.Service, diag.Diagnostics) {
 	var h held

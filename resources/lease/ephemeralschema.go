@@ -34,7 +34,7 @@ func (e *Ephemeral) Schema(ctx context.Context, _ ephemeral.SchemaRequest, resp 
 	}
 }
 
-// timeoutsBlock is timeouts.Block with a description of its own, which that one has no option for.
+// timeoutsBlock is timeouts.Block with its own description, for which that function has no option.
 func timeoutsBlock(ctx context.Context) schema.Block {
 	block := timeouts.BlockWithOpts(ctx,
 		timeouts.Opts{OpenDescription: "Time limit until the sandbox accepts commands. Default: `5m`."})

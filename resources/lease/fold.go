@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// fold returns the warning about one lease or, if the same happened to more leases of its environment, one about all
-// of them. Each lease is reported once in a run.
+// fold returns the warning about one lease. If the same happened to more leases of its environment, it returns one
+// warning about all of them. A run reports each lease once.
 func (r *Resource) fold(ctx context.Context, svc configured.Service, l sandbox.Lease, since time.Time,
 	n notice) diag.Diagnostics {
 	if n.kind == "" || l.EndedBy == sandbox.EndedByRelease {
@@ -23,7 +23,7 @@ func (r *Resource) fold(ctx context.Context, svc configured.Service, l sandbox.L
 	siblings, err := r.Provider.Siblings(ctx, svc, l.EnvironmentID)
 	all := news.Of(n.kind, siblings, since, l.Owner)
 	if err != nil || !slices.ContainsFunc(all, func(other sandbox.Lease) bool { return other.ID == l.ID }) {
-		all = []sandbox.Lease{l} // what is not known is not counted
+		all = []sandbox.Lease{l} // do not count unknown leases
 	}
 	switch all = r.Provider.Untold(string(n.kind), l.ID, all); len(all) {
 	case 0:

@@ -18,7 +18,7 @@ import (
 
 var _ list.ListResourceWithConfigure = (*List)(nil)
 
-// NewList returns the list resource, not configured.
+// NewList returns the unconfigured list resource.
 func NewList() list.ListResource { return &List{} }
 
 // List finds leases to import, on Terraform 1.14 and newer.
@@ -33,7 +33,7 @@ type ListModel struct {
 	Status        types.String `tfsdk:"status"`
 }
 
-// Metadata names the list resource as the resource that it lists.
+// Metadata gives the list resource the name of the resource that it lists.
 func (l *List) Metadata(_ context.Context, req resource.MetadataRequest, resp *resource.MetadataResponse) {
 	resp.TypeName = req.ProviderTypeName + "_lease"
 }
@@ -84,7 +84,7 @@ func (m ListModel) filter() sandbox.LeaseFilter {
 	return f
 }
 
-// find reads leases until there are as many as wanted, or no more; zero wants all.
+// find reads up to wanted leases. Zero means all.
 func (l *List) find(ctx context.Context, f sandbox.LeaseFilter, wanted int64) ([]configured.Listed, error) {
 	svc, err := l.Provider.Open(ctx)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Terms are what a lease is asked for with, by the resource and by the ephemeral resource.
+// Terms are the settings that the resource and the ephemeral resource ask for in a lease.
 type Terms struct {
 	AgentDID         types.String   `tfsdk:"agent_did"`
 	EnvironmentID    types.String   `tfsdk:"environment_id"`
@@ -48,7 +48,7 @@ type Model struct {
 	PIDs       types.Int64   `tfsdk:"pids_limit"`
 }
 
-// ended reports whether the state holds a lease that has ended by the rules.
+// ended reports whether the lease in the state has ended by the rules.
 func (m *Model) ended() bool { return hasEnded(m.Status) }
 
 func hasEnded(status types.String) bool {
@@ -64,8 +64,8 @@ func (m *Model) ref() sandbox.LeaseRef {
 	return sandbox.LeaseRef{ID: m.ID.ValueString(), Generation: m.Generation.ValueInt64(), Owner: m.Owner.ValueString()}
 }
 
-// expand returns the lease's own settings. What is null or unknown is left to the environment;
-// an unknown condition stands as one that is valid.
+// expand returns the lease's own settings. Null and unknown values are left to the environment. A valid condition
+// replaces an unknown one.
 func expand(ctx context.Context, t Terms) (sandbox.LeaseSettings, diag.Diagnostics) {
 	settings := sandbox.LeaseSettings{
 		TTL:         t.TTL.Pointer(),
@@ -95,7 +95,7 @@ func expand(ctx context.Context, t Terms) (sandbox.LeaseSettings, diag.Diagnosti
 	return settings, diags
 }
 
-// flatten writes a lease into the model, with what is seen on the backend where that differs.
+// flatten writes a lease into the model. Where the backend differs, it writes what was observed there.
 func flatten(ctx context.Context, l sandbox.Lease, ledgerID string, m *Model) diag.Diagnostics {
 	m.ID = types.StringValue(l.ID)
 	m.AgentDID = types.StringValue(l.AgentDID)
@@ -112,7 +112,7 @@ func flatten(ctx context.Context, l sandbox.Lease, ledgerID string, m *Model) di
 	if !l.EndedAt.IsZero() {
 		m.Cost = types.StringValue(l.Cost.String())
 	}
-	if !l.PurgedAt.IsZero() { // the ledger has forgotten the rest, and the state has not
+	if !l.PurgedAt.IsZero() { // the ledger has purged the rest, the state still has it
 		return nil
 	}
 	m.EndReason = value.String(l.EndReason)
@@ -123,7 +123,7 @@ func flatten(ctx context.Context, l sandbox.Lease, ledgerID string, m *Model) di
 	for _, f := range l.Drift {
 		m.observe(f)
 	}
-	if l.EndedAt.IsZero() { // the settings of a lease that has ended are history
+	if l.EndedAt.IsZero() { // the settings of an ended lease are history
 		return m.flattenSettings(ctx, l.Settings)
 	}
 	return nil
@@ -144,13 +144,13 @@ func (t *Terms) flattenSettings(ctx context.Context, s sandbox.LeaseSettings) di
 	return append(diags, d...)
 }
 
-// observe replaces an attribute by what a finding saw on the backend.
+// observe replaces an attribute with the value that a finding observed on the backend.
 func (m *Model) observe(f sandbox.DriftFinding) {
 	figure, err := strconv.ParseInt(f.Observed, 10, 64)
 	switch {
 	case f.Field == "image":
 		m.Image = types.StringValue(f.Observed)
-	case err != nil: // not a figure: it has no attribute
+	case err != nil: // not a number: no attribute shows it
 	case f.Field == "memory_mb":
 		m.MemoryMB = types.Int64Value(figure)
 	case f.Field == "cpu_millis":

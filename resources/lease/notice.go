@@ -12,13 +12,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Terraform shows in a plan only what feeds a change, so warnings report what happened to a lease. Each has its own
-// summary, because Terraform folds those that share one.
+// A plan of Terraform shows only values that feed a change, so warnings report what happened to a lease. Each has its
+// own summary, because Terraform folds warnings with equal summaries.
 
 // notice is a warning about one lease.
 type notice struct {
 	diag.Diagnostic
-	// kind is common to the warnings about leases of one environment that are folded into one. "" is never folded.
+	// kind is equal in warnings about leases of one environment that are folded into one. "" is never folded.
 	kind news.Kind
 }
 
@@ -26,7 +26,7 @@ func warning(kind news.Kind, summary, detail string) notice {
 	return notice{Diagnostic: diag.NewWarningDiagnostic(summary, detail), kind: kind}
 }
 
-// vanished reports whether the lease in the state is gone although no rule ended it, and returns the warning.
+// vanished reports whether the lease in the state is gone although no rule ended it. It also returns the warning.
 func vanished(l sandbox.Lease, err error, m *Model) (notice, bool) {
 	const next = "It is dropped from Terraform's state, and the next apply leases it again."
 	id, generation := m.ID.ValueString(), m.Generation.ValueInt64()
@@ -54,8 +54,8 @@ func vanished(l sandbox.Lease, err error, m *Model) (notice, bool) {
 	}
 }
 
-// notices returns the warnings about a lease that stays in the state: that it has ended since the
-// state was written, that it is another generation, and what its backend shows otherwise.
+// notices returns the warnings about a lease that stays in the state: that it has ended since the last refresh, that it
+// has a new generation, and how its backend differs.
 func notices(l sandbox.Lease, m *Model) []notice {
 	var all []notice
 	if was := m.Generation.ValueInt64(); was != 0 && l.Generation != was {
@@ -66,7 +66,7 @@ func notices(l sandbox.Lease, m *Model) []notice {
 	switch {
 	case !l.EndedAt.IsZero() && (!m.ended() || m.Generation.ValueInt64() != l.Generation):
 		all = append(all, endNotice(l, m))
-	case l.EndedAt.IsZero() && len(l.Drift) > 0: // after an end, what was found of the sandbox changes nothing
+	case l.EndedAt.IsZero() && len(l.Drift) > 0: // findings about an ended lease change nothing
 		all = append(all, warning(news.Changed, fmt.Sprintf("Lease %s Changed Outside Of Terraform", l.ID), fmt.Sprintf(
 			"Findings about sandbox %s of lease %s:\n\n%s\n\nNothing is planned for it. %s",
 			l.SandboxID, l.ID, findings(l.Drift), remedy(l))))
@@ -74,7 +74,7 @@ func notices(l sandbox.Lease, m *Model) []notice {
 	return all
 }
 
-// withEnvironment says what is planned for a lease whose environment was removed.
+// withEnvironment says what Terraform plans for a lease whose environment was removed.
 const withEnvironment = "If the plan creates the environment again, it replaces each lease that refers to its id. " +
 	"For any other lease, nothing is planned if on_expiry is keep, and its next generation if it is recreate."
 
@@ -95,7 +95,7 @@ func endNotice(l sandbox.Lease, m *Model) notice {
 		l.ID, l.Generation, value.Time(l.EndedAt).ValueString(), l.EndedBy, reason(l), l.Cost, next))
 }
 
-// remedy says what becomes of what was found.
+// remedy says what happens about the findings.
 func remedy(l sandbox.Lease) string {
 	var says []string
 	add := func(text string) {
@@ -130,7 +130,7 @@ func findings(drift []sandbox.DriftFinding) string {
 	return strings.Join(lines, "\n")
 }
 
-// reason is why a lease ended, in words.
+// reason says why a lease ended.
 func reason(l sandbox.Lease) string {
 	if l.PurgedAt.IsZero() {
 		return l.EndReason

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ValidateConfig applies the rules of the domain to what is known of the configuration.
+// ValidateConfig applies the domain's rules to the known values of the configuration.
 func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConfigRequest,
 	resp *resource.ValidateConfigResponse) {
 	var config Terms
@@ -29,7 +29,7 @@ func (r *Resource) ValidateConfig(ctx context.Context, req resource.ValidateConf
 	resp.Diagnostics.Append(validate(ctx, config)...)
 }
 
-// validate checks the known values; an unknown one is taken to be valid.
+// validate checks the known values. It assumes that unknown values are valid.
 func validate(ctx context.Context, t Terms) diag.Diagnostics {
 	settings, diags := expand(ctx, t)
 	if diags.HasError() {
@@ -52,7 +52,7 @@ func validate(ctx context.Context, t Terms) diag.Diagnostics {
 	return diags
 }
 
-// paths says where a field of the domain stands in the configuration, and what it is called there.
+// paths maps a field of the domain to its path and name in the configuration.
 func paths(field string) (path.Path, string, bool) {
 	field = strings.TrimPrefix(field, "settings.")
 	if strings.HasPrefix(field, "expiry_conditions") {
@@ -61,9 +61,9 @@ func paths(field string) (path.Path, string, bool) {
 	return path.Root(field), field, true
 }
 
-// ModifyPlan plans that a new lease is active, and that one that has ended is leased again where on_expiry asks for
-// it. That is a change in place and no replacement: a lease that cannot be had again keeps its end in the state. A
-// planned destroy is noted for the plan of the environment.
+// ModifyPlan plans a new lease as active, and the next generation of an ended lease if on_expiry asks for it. The next
+// generation is an update, not a replacement: if the lease cannot be acquired again, the state keeps its end.
+// ModifyPlan notes a planned destroy for the plan of the environment.
 func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanRequest, resp *resource.ModifyPlanResponse) {
 	if req.Plan.Raw.IsNull() { // destroy
 		var id, owner types.String
@@ -78,7 +78,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("status"), string(sandbox.LeaseActive))...)
 		return
 	}
-	// Most leases live: the rest is read of those that have ended only.
+	// Most leases are active. Read the full models only for ended ones.
 	var status types.String
 	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("status"), &status)...)
 	if resp.Diagnostics.HasError() || !hasEnded(status) {
@@ -104,17 +104,17 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(object.Set(ctx, &resp.Plan, plan)...)
 }
 
-// outlook is what becomes of a lease that has ended.
+// outlook is what happens next to an ended lease.
 type outlook int
 
 const (
-	returns outlook = iota // as its next generation
+	returns outlook = iota // with its next generation
 	waits                  // for its environment
-	unknown                // until more of the configuration is known
+	unknown                // until the plan knows more of the configuration
 )
 
-// outlook says what becomes of a lease that has ended and is not to be kept, with one warning for all leases of the
-// environment if they wait. The plan of the environment comes before those of its leases, which refer to it.
+// outlook returns what happens next to an ended lease that on_expiry does not keep. If leases of the environment wait,
+// one warning covers all of them. The environment is planned before its leases, which refer to it.
 func (r *Resource) outlook(ctx context.Context, plan *Model, in news.Private) (outlook, diag.Diagnostics) {
 	if plan.OnExpiry.IsUnknown() {
 		return unknown, nil
@@ -155,8 +155,8 @@ func (m *Model) again() {
 	m.CPUs = types.Float64Unknown()
 }
 
-// replacesWhatLives has a change replace a lease that lives. One that has ended takes its settings over in its next
-// generation.
+// replacesWhatLives makes a change replace a lease that has not ended. An ended lease takes its new settings over in
+// its next generation.
 func replacesWhatLives(ctx context.Context, req planmodifier.StringRequest,
 	resp *stringplanmodifier.RequiresReplaceIfFuncResponse) {
 	var status types.String

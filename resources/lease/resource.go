@@ -28,13 +28,13 @@ var (
 	_ resource.ResourceWithValidateConfig = (*Resource)(nil)
 )
 
-// Timeouts where the configuration has none.
+// Default timeouts.
 const (
 	createTimeout = 5 * time.Minute
 	deleteTimeout = 5 * time.Minute
 )
 
-// NewResource returns the resource, not configured.
+// NewResource returns the unconfigured resource.
 func NewResource() resource.Resource { return &Resource{} }
 
 // Resource manages one agent's lease.
@@ -47,8 +47,8 @@ func (r *Resource) Metadata(_ context.Context, req resource.MetadataRequest, res
 	resp.TypeName = req.ProviderTypeName + "_lease"
 }
 
-// Create acquires the lease for an owner of its own, which is that of an earlier Create whose state was lost where
-// there was one. What a failed acquire leaves of this owner gets into the state, so that the next apply removes it.
+// Create acquires the lease for an owner of its own. If the state of an earlier Create was lost, it reuses that owner.
+// What a failed acquire leaves for this owner goes into the state, so that the next apply removes it.
 func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	var m Model
 	resp.Diagnostics.Append(object.Get(ctx, req.Plan, &m)...)
@@ -98,19 +98,19 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 }
 
-// acquire acquires the lease. One that an earlier Create made with other settings gets these.
+// acquire acquires the lease. If an earlier Create made it with other settings, acquire updates the settings.
 func acquire(ctx context.Context, svc service.Leases, ask sandbox.Acquire, resumed bool) (sandbox.Lease, error) {
 	acquired, err := svc.Acquire(ctx, ask)
 	if resumed && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings {
 		ref := sandbox.LeaseRef{ID: sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID), Owner: ask.Owner}
 		if _, err = svc.Renew(ctx, sandbox.Renew{LeaseRef: ref, Settings: &ask.Settings}); err == nil {
-			acquired, err = svc.Acquire(ctx, ask) // which waits until its sandbox is ready
+			acquired, err = svc.Acquire(ctx, ask) // waits until its sandbox is ready
 		}
 	}
 	return acquired.Lease, err
 }
 
-// journaled is the lease in the journal of what is being created.
+// journaled identifies the lease in the journal of pending creations.
 func journaled(ledgerID, id string) journal.Object {
 	return journal.Object{Kind: journal.Lease, LedgerID: ledgerID, ID: id}
 }
@@ -122,9 +122,9 @@ func acquireFailed(ctx context.Context, svc service.Leases, summary string, ask 
 	}
 	id := sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID)
 	next := ""
-	// Without an answer, the advice is left out.
+	// If the lookup fails, omit the advice.
 	held, unknown := svc.GetLease(ctx, id)
-	if unknown == nil && strings.HasPrefix(held.Owner, configured.OwnerPrefix) { // its holder may be this resource
+	if unknown == nil && strings.HasPrefix(held.Owner, configured.OwnerPrefix) { // this resource may hold the lease
 		next = "\n\nIf this resource holds the lease and is being replaced, remove create_before_destroy from its " +
 			"lifecycle: an agent has at most one lease in an environment, so the old one must end first."
 	}
@@ -133,8 +133,8 @@ func acquireFailed(ctx context.Context, svc service.Leases, summary string, ask 
 		err, id, next))}
 }
 
-// leftBehind returns the lease that a failed acquire left. If the ledger does not answer, it returns the lease that was
-// asked for. False: there is none of this owner.
+// leftBehind returns the lease that a failed acquire left. If the ledger does not answer, it returns the requested
+// lease. It returns false if this owner has no lease.
 func leftBehind(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (sandbox.Lease, bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
@@ -156,7 +156,7 @@ func leftBehind(ctx context.Context, svc service.Leases, ask sandbox.Acquire) (s
 	}
 }
 
-// Read refreshes the state from ledger and backend, and changes neither a lease nor a backend.
+// Read refreshes the state from ledger and backend. It changes neither the lease nor the backend.
 func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *resource.ReadResponse) {
 	var m Model
 	resp.Diagnostics.Append(object.Get(ctx, req.State, &m)...)
@@ -172,7 +172,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
 	lease, err := r.Provider.Observe(ctx, svc, m.ID.ValueString())
-	leasedAt, _ := time.Parse(time.RFC3339, m.LeasedAt.ValueString()) // zero while it is being made
+	leasedAt, _ := time.Parse(time.RFC3339, m.LeasedAt.ValueString()) // zero while it is being created
 	since, diags := news.SeenAt(ctx, req.Private, leasedAt, lease.EndedAt)
 	resp.Diagnostics.Append(diags...)
 	if d, gone := vanished(lease, err, &m); gone {
@@ -195,8 +195,9 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 }
 
-// Update renews the lease with its new settings. One that has ended is leased again where that is planned, by the
-// same owner; otherwise it keeps the settings for its next generation, and there is nothing to renew.
+// Update renews the lease with its new settings. If the plan leases an ended one again, Update acquires its next
+// generation for the same owner. Otherwise an ended lease keeps the settings for its next generation, and Update renews
+// nothing.
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m, state Model
 	resp.Diagnostics.Append(object.Get(ctx, req.Plan, &m)...)
@@ -230,12 +231,12 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths)...)
 		return
 	}
-	// The rest was planned as the state has it; what happens meanwhile is for the next Read to tell.
+	// The other planned values equal the state's. The next Read reports what changes meanwhile.
 	resp.Diagnostics.Append(m.flattenSettings(ctx, lease.Settings)...)
 	resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 }
 
-// leaseAgain acquires the next generation for the owner that the lease has had.
+// leaseAgain acquires the next generation for the lease's current owner.
 func (r *Resource) leaseAgain(ctx context.Context, m, state *Model, settings sandbox.LeaseSettings) diag.Diagnostics {
 	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
 	if diags.HasError() {
@@ -271,8 +272,8 @@ func (r *Resource) leaseAgain(ctx context.Context, m, state *Model, settings san
 	}
 }
 
-// Delete releases exactly the generation and owner of the state, and waits until its sandbox is
-// gone. A lease that has ended, vanished or gone on to another generation is success.
+// Delete releases exactly the generation and owner in the state, and waits until its sandbox is gone. It succeeds if
+// the lease has ended, has vanished or has a later generation.
 func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var m Model
 	resp.Diagnostics.Append(object.Get(ctx, req.State, &m)...)
@@ -296,8 +297,8 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
 }
 
-// release releases this generation of this owner, and waits until its sandbox is gone. One that has
-// ended, vanished, gone on to another generation or, without a generation, was never made is success.
+// release releases this generation for this owner, and waits until its sandbox is gone. It succeeds if the lease has
+// ended, has vanished or has a later generation. Generation 0 also succeeds if the lease was never acquired.
 func release(ctx context.Context, svc service.Leases, ref sandbox.LeaseRef) error {
 	_, err := svc.Release(ctx, ref)
 	neverMade := ref.Generation == 0 && sandbox.ReasonOf(err) == sandbox.ReasonOtherOwner
@@ -307,7 +308,7 @@ func release(ctx context.Context, svc service.Leases, ref sandbox.LeaseRef) erro
 	return err
 }
 
-// ImportState adopts the lease with this id, with the owner that it has.
+// ImportState adopts the lease with this id, and keeps its owner.
 func (r *Resource) ImportState(ctx context.Context, req resource.ImportStateRequest,
 	resp *resource.ImportStateResponse) {
 	var id types.String
