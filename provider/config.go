@@ -24,7 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Environment variables that the configuration falls back to.
+// Environment variables that provide defaults for the configuration.
 const (
 	envReconcilerURL   = "SANDBOX_RECONCILER_URL"
 	envReconcilerToken = "SANDBOX_RECONCILER_TOKEN" //nolint:gosec // the name of a variable
@@ -36,24 +36,24 @@ func reconcilerPath(attribute string) path.Expression {
 
 func contextPath() path.Expression { return path.MatchRoot("docker").AtName("context") }
 
-// settings are the configuration with defaults and environment filled in.
+// settings are the configuration, completed with defaults and environment variables.
 type settings struct {
-	// remote: a reconciler runs the service. Otherwise this process does, and reconcilerURL is empty.
+	// remote is set if a reconciler runs the service. Otherwise this process does, and reconcilerURL is empty.
 	remote                    bool
 	reconcilerURL, token      string
 	transport                 transport
 	ledgerURL, snapshotURL    string
 	dockerHost, dockerContext string
-	networkPool               netip.Prefix // zero is the executor's default
+	networkPool               netip.Prefix // zero means the executor's default
 	priceBook                 string
-	cloudflare                deploy.Config // without an account there is none
-	// Of a plan that comes before its values are known: the attributes that are not, for the
-	// service, for the engine, for networks, and whether the price book is one.
+	cloudflare                deploy.Config // zero without an account
+	// A plan may come before the provider's values are known. These fields hold the names of the unknown attributes of
+	// the service, the engine and networks, and whether the price book is unknown.
 	serviceUnknown, engineUnknown, poolUnknown []string
 	priceBookUnknown                           bool
 }
 
-// check finds what is wrong whatever the environment holds.
+// check finds problems that do not depend on the environment variables.
 func (m model) check() diag.Diagnostics {
 	diags := m.checkAddresses()
 	if m.Reconciler == nil {
@@ -75,7 +75,7 @@ func (m model) check() diag.Diagnostics {
 	return diags
 }
 
-// checkAddresses finds a ledger, a bucket, an engine and an account that have no address of the right form.
+// checkAddresses finds malformed addresses of the ledger, the bucket, the engine and the account.
 func (m model) checkAddresses() (diags diag.Diagnostics) {
 	if !m.Ledger.IsNull() && !m.Ledger.IsUnknown() {
 		if err := location.Check(m.Ledger.ValueString()); err != nil {
@@ -95,13 +95,13 @@ func (m model) checkAddresses() (diags diag.Diagnostics) {
 	return append(diags, m.checkCloudflare()...)
 }
 
-// checkCloudflare finds an account that is none, and an API without an address.
+// checkCloudflare finds a malformed account id or API address.
 func (m model) checkCloudflare() (diags diag.Diagnostics) {
 	if m.Cloudflare == nil {
 		return nil
 	}
 	check := func(attribute string, v types.String, problem func(string) string) {
-		if v.ValueString() == "" { // null and unknown too; the schema refuses an empty one
+		if v.ValueString() == "" { // also null or unknown; the schema refuses ""
 			return
 		}
 		if problem := problem(v.ValueString()); problem != "" {
@@ -114,7 +114,7 @@ func (m model) checkCloudflare() (diags diag.Diagnostics) {
 	return diags
 }
 
-// checkURL refuses a URL over which the token would travel in clear text.
+// checkURL refuses an invalid URL, and one that would send the token in clear text.
 func checkURL(raw string, allowHTTP bool) diag.Diagnostics {
 	at := path.Root("reconciler").AtName("url")
 	u, err := url.Parse(raw)
@@ -136,8 +136,8 @@ func loopback(host string) bool {
 	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// resolve fills in defaults and environment. What is configured goes before the environment: a
-// ledger or a bucket that is written down is used even where SANDBOX_RECONCILER_URL is set.
+// resolve fills in defaults and environment variables. The configuration overrides the environment: a configured ledger
+// or bucket is used even if SANDBOX_RECONCILER_URL is set.
 func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) {
 	diags := m.check()
 	if diags.HasError() {
@@ -192,8 +192,8 @@ func (m model) resolveDocker(s *settings) diag.Diagnostics {
 	return nil
 }
 
-// resolveCloudflare finds the account. A token or an account that only the environment has, without the other,
-// belongs to another program.
+// resolveCloudflare finds the account. If only the environment sets a token or an account id, without the other, it
+// ignores it: it belongs to another program.
 func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.Diagnostics {
 	var c cloudflareModel
 	if m.Cloudflare != nil {
@@ -264,7 +264,7 @@ func (m model) resolveReconciler(s *settings, getenv func(string) string) diag.D
 	return diags
 }
 
-// unknown returns the attribute's name if its value is not known yet.
+// unknown returns the attribute's name if its value is unknown.
 func unknown(name string, v attr.Value) []string {
 	if v.IsUnknown() {
 		return []string{name}
@@ -272,7 +272,7 @@ func unknown(name string, v attr.Value) []string {
 	return nil
 }
 
-// known refuses to connect with values that are not known yet.
+// known refuses to connect while values are unknown.
 func known(what string, unknown []string) error {
 	if len(unknown) == 0 {
 		return nil
@@ -282,7 +282,7 @@ func known(what string, unknown []string) error {
 		what, strings.Join(unknown, ", "))
 }
 
-// priceBooks returns the prices of estimates, nil while they are not known.
+// priceBooks returns the price books for estimates, or nil while they are unknown.
 func (s settings) priceBooks() (map[sandbox.Backend]sandbox.PriceBook, error) {
 	if s.priceBookUnknown {
 		return nil, nil

@@ -27,23 +27,23 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// openTimeout bounds how long it may take to reach ledger or reconciler for the first time.
+// openTimeout bounds the first connection to the ledger or reconciler.
 const openTimeout = time.Minute
 
-// connection opens what a configuration names, each thing once, when it is first needed. A failure
-// is not remembered: the next caller tries again.
+// connection opens each thing that a configuration names once, on first use. It does not remember a failure: the next
+// caller tries again.
 type connection struct {
 	settings settings
 	books    map[sandbox.Backend]sandbox.PriceBook
 	version  string
 	log      *slog.Logger
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	service *configured.Service
-	prices  map[sandbox.Backend]sandbox.PriceBook // those of the service
+	prices  map[sandbox.Backend]sandbox.PriceBook // of the service
 	engine  image.Engine
 	account *deploy.Deployer // for its registry
-	closers []io.Closer      // in the order of opening
+	closers []io.Closer      // in opening order
 }
 
 // Service returns the lease service: the reconciler's, or one in this process.
@@ -78,7 +78,7 @@ func (c *connection) Service(ctx context.Context) (configured.Service, error) {
 	return *c.service, nil
 }
 
-// checkPriceBook refuses prices of the configuration that are not those that the reconciler charges.
+// checkPriceBook refuses a configured price book that differs from the reconciler's.
 func (c *connection) checkPriceBook(info sandbox.LedgerInfo) error {
 	charged, ok := info.PriceBooks[sandbox.Docker]
 	if !c.settings.remote || c.settings.priceBook == "" || !ok || charged == c.books[sandbox.Docker] {
@@ -94,8 +94,8 @@ func (c *connection) checkPriceBook(info sandbox.LedgerInfo) error {
 		c.books[sandbox.Docker].Name, c.books[sandbox.Docker].AsOf, c.settings.reconcilerURL, charges)
 }
 
-// Prices returns the prices that estimates are made with: the reconciler's, or those of the configuration where this
-// process keeps the ledger. That connects to nothing. They are nil while the configuration is not known.
+// Prices returns the prices for estimates: the reconciler's, or, without a reconciler, the configured ones, for which
+// it does not connect. They are nil while the configuration is unknown.
 func (c *connection) Prices(ctx context.Context) (map[sandbox.Backend]sandbox.PriceBook, error) {
 	switch {
 	case !c.settings.remote:
@@ -143,7 +143,7 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 		return nil, closers, err
 	}
 	closers = append(closers, store)
-	// The process that plans has these variables anyway; those that are blocked stay so.
+	// The planning process has these variables anyway. Blocked variables stay blocked.
 	machine, err := host.New(host.Config{Variables: []string{"*"}})
 	if err != nil {
 		return nil, closers, err
@@ -180,11 +180,12 @@ func (c *connection) embed(ctx context.Context) (_ service.Service, closers []io
 	return leases, append(closers, leases), nil
 }
 
-// endTimeout bounds the removal of what should be gone already. What takes longer goes on, or is tried again by the
-// next run.
+// endTimeout bounds the removal of overdue sandboxes. A removal that takes longer goes on, or the next run tries it
+// again.
 const endTimeout = 30 * time.Second
 
-// endOverdue does what a reconciler does on time: no sandbox outlives its lease by more than the next run of Terraform.
+// endOverdue removes overdue sandboxes, which a reconciler does on time. So no sandbox outlives its lease past the next
+// run of Terraform.
 func (c *connection) endOverdue(ctx context.Context, leases *leasing.Service) {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
@@ -193,7 +194,7 @@ func (c *connection) endOverdue(ctx context.Context, leases *leasing.Service) {
 	}
 }
 
-// Engine returns the Docker engine that images are built on.
+// Engine returns the Docker engine that builds images.
 func (c *connection) Engine() (image.Engine, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -212,7 +213,7 @@ func (c *connection) Engine() (image.Engine, error) {
 	return engine, nil
 }
 
-// Registry returns the Cloudflare account's registry, nil where no account is configured, or none yet.
+// Registry returns the Cloudflare account's registry, or nil if no account is configured or it is still unknown.
 func (c *connection) Registry() (configured.Registry, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +231,7 @@ func (c *connection) Registry() (configured.Registry, error) {
 	return c.account.Registry(), nil
 }
 
-// Close ends the connections that were opened, the last one first.
+// Close closes the open connections in reverse order.
 func (c *connection) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-log/tflog"
 )
 
-// logger passes records on to Terraform's log (TF_LOG) by way of ctx. Work that outlives one request logs the same way.
+// logger writes to Terraform's log (TF_LOG) through ctx. It stays valid after the request has ended.
 func logger(ctx context.Context) *slog.Logger {
 	return slog.New(handler{ctx: context.WithoutCancel(ctx)})
 }
@@ -49,7 +49,7 @@ func (h handler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// flatten adds an attribute to fields, or those that are in a group.
+// flatten adds an attribute to fields. Of a group, it adds the attributes.
 func flatten(fields map[string]any, a slog.Attr) {
 	value := a.Value.Resolve()
 	if value.Kind() != slog.KindGroup {

@@ -1,5 +1,4 @@
-// Package provider is the Terraform provider sandbox: its configuration, and the way from there to
-// the lease service.
+// Package provider is the Terraform provider sandbox: its configuration, and its connection to the lease service.
 package provider
 
 import (
@@ -41,7 +40,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/resources/lease"
 )
 
-// Address is the provider's in the public registry.
+// Address is the provider's address in the public registry.
 const Address = "registry.terraform.io/sandbox-lease/sandbox"
 
 var (
@@ -53,18 +52,18 @@ var (
 	_ io.Closer                               = (*Provider)(nil)
 )
 
-// Provider is the provider sandbox. It opens ledger, reconciler and engine when they are first
-// needed, so that validating touches none of them.
+// Provider is the provider sandbox. It opens ledger, reconciler and engine on first use, so validation opens none of
+// them.
 type Provider struct {
 	version string
 	getenv  func(string) string
-	journal *journal.Journal // nil where Terraform's data directory is not this process's
+	journal *journal.Journal // nil if this process does not run in Terraform's working directory
 
 	mu   sync.Mutex // guards open
 	open []*connection
 }
 
-// New returns a constructor of the provider. Each provider made is an [io.Closer].
+// New returns a constructor of the provider. Each provider that it returns is an [io.Closer].
 func New(version string) func() provider.Provider {
 	return func() provider.Provider { return &Provider{version: version, getenv: os.Getenv} }
 }
@@ -75,7 +74,7 @@ func (p *Provider) Metadata(_ context.Context, _ provider.MetadataRequest, resp 
 	resp.Version = p.version
 }
 
-// ValidateConfig checks what is known of the configuration.
+// ValidateConfig checks the known values of the configuration.
 func (p *Provider) ValidateConfig(ctx context.Context, req provider.ValidateConfigRequest,
 	resp *provider.ValidateConfigResponse) {
 	var m model
@@ -85,7 +84,7 @@ func (p *Provider) ValidateConfig(ctx context.Context, req provider.ValidateConf
 	}
 }
 
-// Configure reads configuration and environment. It connects to nothing.
+// Configure reads configuration and environment. It does not connect.
 func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest, resp *provider.ConfigureResponse) {
 	var m model
 	resp.Diagnostics.Append(spread.Config(req.Config).Get(ctx, &m)...)
@@ -172,7 +171,7 @@ func (p *Provider) keep(c *connection) {
 	p.open = append(p.open, c)
 }
 
-// Close ends all connections. Sandboxes go on.
+// Close closes all connections. Sandboxes keep running.
 func (p *Provider) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()

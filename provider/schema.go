@@ -40,17 +40,17 @@ type dockerModel struct {
 	Host      types.String `tfsdk:"host"`
 	Context   types.String `tfsdk:"context"`
 	PriceBook types.String `tfsdk:"price_book"`
-	// NetworkPool matters where this process runs the service.
+	// NetworkPool has an effect only if this process runs the service.
 	NetworkPool types.String `tfsdk:"network_pool"`
 }
 
-// cloudflareModel matters where this process runs the service.
+// cloudflareModel has an effect only if this process runs the service.
 type cloudflareModel struct {
 	AccountID types.String `tfsdk:"account_id"`
 	Token     types.String `tfsdk:"api_token"`
 	BaseURL   types.String `tfsdk:"api_base_url"`
 	Policy    types.String `tfsdk:"scheduling_policy"`
-	// MaxInstances matters with the policy default only.
+	// MaxInstances has an effect only with the policy default.
 	MaxInstances types.Int64 `tfsdk:"max_instances"`
 }
 
@@ -210,7 +210,7 @@ func policies() []string {
 	return names
 }
 
-// permissions lists what a token needs.
+// permissions lists the permissions that a token needs.
 func permissions() string {
 	names := make([]string, len(deploy.Permissions))
 	for i, p := range deploy.Permissions {

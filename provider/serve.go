@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/tune"
 )
 
-// Serve answers Terraform until it ends the plugin, then closes what was opened meanwhile. With
-// debug it prints how to attach Terraform to this process instead.
+// Serve serves Terraform until it stops the plugin, then closes all connections. With debug, it prints how to attach
+// Terraform to this process.
 func Serve(ctx context.Context, version string, debug bool) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -46,10 +46,10 @@ func Serve(ctx context.Context, version string, debug bool) error {
 		made = nil
 		return errors.Join(errs...)
 	}
-	if !debug { // Terraform that is killed tells no plugin to end
+	if !debug { // a killed Terraform does not stop its plugins
 		go func() {
 			if orphaned(ctx, os.Getppid, time.Second) {
-				_ = closeAll() // Terraform is gone: an error has no reader
+				_ = closeAll() // Terraform is gone, so nothing reads the error
 				os.Exit(1)
 			}
 		}()
@@ -58,8 +58,7 @@ func Serve(ctx context.Context, version string, debug bool) error {
 	return errors.Join(err, closeAll())
 }
 
-// orphaned waits until the process that started this one has ended, and looks for that at this pace. It returns false
-// when ctx ends first.
+// orphaned waits until the parent process has ended. It checks at each pace. It returns false if ctx ends first.
 func orphaned(ctx context.Context, parent func() int, pace time.Duration) bool {
 	began := parent()
 	tick := time.NewTicker(pace)

@@ -12,13 +12,13 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/path"
 )
 
-// transport is how a reconciler is reached; its zero value leaves that to this machine.
+// transport configures how to reach a reconciler. Its zero value uses the machine's defaults.
 type transport struct {
 	tls   *tls.Config
 	proxy *url.URL
 }
 
-// transportUnknown names the attributes whose values are not known yet.
+// transportUnknown names the attributes whose values are unknown.
 func (r reconcilerModel) transportUnknown() []string {
 	return slices.Concat(unknown("reconciler.ca_file", r.CAFile),
 		unknown("reconciler.client_certificate_file", r.CertFile), unknown("reconciler.client_key_file", r.KeyFile),

@@ -1,4 +1,4 @@
-// Package collection turns lists, sets and maps of Terraform into those of Go, and back.
+// Package collection converts lists, sets and maps between Terraform and Go.
 package collection
 
 import (
@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// Elements returns the elements of a list, none while the list is unknown. Null elements, which the schema refuses,
-// are left out.
+// Elements returns the elements of a list, or none while the list is unknown. It skips null elements, which the schema
+// refuses.
 func Elements[T any](ctx context.Context, list types.List, diags *diag.Diagnostics) []T {
 	var elements []T
 	for _, v := range list.Elements() {
@@ -26,7 +26,7 @@ func Elements[T any](ctx context.Context, list types.List, diags *diag.Diagnosti
 	return elements
 }
 
-// List returns the list of elements; null is none.
+// List returns a list of values. Without values it is null.
 func List[T any](ctx context.Context, of schema.ListNestedAttribute, values []T,
 	diags *diag.Diagnostics) types.List {
 	element := of.NestedObject.Type()
@@ -38,7 +38,7 @@ func List[T any](ctx context.Context, of schema.ListNestedAttribute, values []T,
 	return list
 }
 
-// Map returns the map of elements; null is none.
+// Map returns a map of values. Without values it is null.
 func Map[T any](ctx context.Context, of schema.MapNestedAttribute, values map[string]T,
 	diags *diag.Diagnostics) types.Map {
 	element := of.NestedObject.Type()
@@ -63,7 +63,7 @@ func Objects[T any](ctx context.Context, of types.Map, diags *diag.Diagnostics) 
 	return objects
 }
 
-// Set returns the set of texts.
+// Set returns a set of texts.
 func Set(ctx context.Context, texts []string, diags *diag.Diagnostics) types.Set {
 	s, d := types.SetValueFrom(ctx, types.StringType, texts)
 	diags.Append(d...)
@@ -91,7 +91,7 @@ func Known(list []types.String) []string {
 	return values
 }
 
-// SetLike returns the set of texts. It keeps null and empty apart as prior has them.
+// SetLike returns a set of texts. If it is empty, it is null or empty as prior is.
 func SetLike(ctx context.Context, values []string, prior types.Set, diags *diag.Diagnostics) types.Set {
 	if slices.Equal(Known(Strings(ctx, prior, diags)), slices.Sorted(slices.Values(values))) {
 		return prior
@@ -102,7 +102,7 @@ func SetLike(ctx context.Context, values []string, prior types.Set, diags *diag.
 	return Set(ctx, values, diags)
 }
 
-// TextMap returns a map's elements; unknown ones are empty.
+// TextMap returns a map's elements. Unknown elements are "".
 func TextMap(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[string]string {
 	var values map[string]types.String
 	if !m.IsNull() && !m.IsUnknown() {
@@ -118,7 +118,7 @@ func TextMap(ctx context.Context, m types.Map, diags *diag.Diagnostics) map[stri
 	return out
 }
 
-// TextMapLike returns the map of texts. It keeps null and empty apart as prior has them.
+// TextMapLike returns a map of texts. If it is empty, it is null or empty as prior is.
 func TextMapLike(ctx context.Context, values map[string]string, prior types.Map, diags *diag.Diagnostics) types.Map {
 	if len(values) == 0 && len(prior.Elements()) == 0 && !prior.IsUnknown() && !prior.IsNull() {
 		return prior
@@ -131,7 +131,7 @@ func TextMapLike(ctx context.Context, values map[string]string, prior types.Map,
 	return m
 }
 
-// Texts returns a list of words, null if there are none.
+// Texts returns a list of words. Without words it is null.
 func Texts(ctx context.Context, words []string, diags *diag.Diagnostics) types.List {
 	if len(words) == 0 {
 		return types.ListNull(types.StringType)
@@ -141,7 +141,7 @@ func Texts(ctx context.Context, words []string, diags *diag.Diagnostics) types.L
 	return list
 }
 
-// Types returns the types of the attributes of an object.
+// Types returns the types of an object's attributes.
 func Types(attributes map[string]schema.Attribute) map[string]attr.Type {
 	all := make(map[string]attr.Type, len(attributes))
 	for name, a := range attributes {

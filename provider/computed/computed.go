@@ -1,5 +1,5 @@
-// Package computed describes in a data source what a resource describes: the same names, types and
-// words, all computed.
+// Package computed describes attributes of a resource in a data source: with the same names, types and descriptions,
+// but all computed.
 package computed
 
 import (
@@ -9,8 +9,8 @@ import (
 	resource "github.com/hashicorp/terraform-plugin-framework/resource/schema"
 )
 
-// Attributes returns the named attributes of a resource. It panics at a name that the resource does
-// not have and at a kind of attribute that none of ours is.
+// Attributes returns the named attributes of a resource. It panics if the resource lacks a name, or if it does not
+// support an attribute's kind.
 func Attributes(of map[string]resource.Attribute, names ...string) map[string]datasource.Attribute {
 	all := make(map[string]datasource.Attribute, len(names))
 	for _, name := range names {

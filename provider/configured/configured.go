@@ -1,4 +1,4 @@
-// Package configured is what a configured provider shares with its resources and data sources.
+// Package configured is the configured provider that resources and data sources share.
 package configured
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// OwnerPrefix is what the owner of every Terraform object begins with.
+// OwnerPrefix begins the owner of every Terraform object.
 const OwnerPrefix = "terraform:"
 
 // Provider is a configured provider. Its functions are safe for concurrent use.
@@ -24,47 +24,47 @@ type Provider struct {
 	Open func(ctx context.Context) (Service, error)
 	// Images builds and manages images on the Docker engine, to which it connects on first use.
 	Images *image.Builder
-	// Registry returns the registry of the Cloudflare account, nil where no account is configured. It does not connect.
+	// Registry returns the registry of the Cloudflare account, or nil without an account. It does not connect.
 	Registry func() (Registry, error)
-	// Prices returns the price books that estimates are made with, by backend: those that the lease service charges
-	// with. Nil while they are not known. Errors: those of Open.
+	// Prices returns the price books for estimates, by backend. The lease service charges by the same books. It returns
+	// nil while they are unknown. Errors: those of Open.
 	Prices func(ctx context.Context) (map[sandbox.Backend]sandbox.PriceBook, error)
-	// Journal remembers the owners of what is being created; nil remembers nothing.
+	// Journal remembers the owners of pending creations. A nil Journal remembers nothing.
 	Journal *journal.Journal
 	// NewOwner issues an owner for one Terraform object: "terraform:<uuid>".
 	NewOwner func() string
 	// NewMessage issues an id for one condition that Terraform delivers.
 	NewMessage func() string
 	Now        func() time.Time
-	// Reconciler: the service is that of a reconciler, and its address is known.
+	// Reconciler is set if the service is a reconciler whose address is known.
 	Reconciler bool
-	// Embedded: the service runs in this process, and allows sandboxes no directory of its host.
+	// Embedded is set if the service runs in this process. It then gives sandboxes no access to host directories.
 	Embedded bool
-	// CloudflareAccount: environments may be on Cloudflare. It is unknown unless Embedded.
+	// CloudflareAccount is set if environments may be on Cloudflare. It has no meaning unless Embedded.
 	CloudflareAccount bool
-	// DiskSnapshots: environments that are created on Cloudflare may have keep_disk. It is unknown unless Embedded.
+	// DiskSnapshots is set if new environments on Cloudflare may have keep_disk. It has no meaning unless Embedded.
 	DiskSnapshots bool
 
 	observations observations
 	told         told
-	reopened     sync.Map // of ids of environments
-	releases     sync.Map // of ids and owners of leases
+	reopened     sync.Map // by id of the environment
+	releases     sync.Map // by id and owner of the lease
 	budgets      sync.Map // PlannedBudget by id of the environment
 }
 
-// Reopen notes that the plan at hand reopens an environment, for the plans of its leases.
+// Reopen notes that the current plan reopens an environment, for the plans of its leases.
 func (p *Provider) Reopen(environmentID string) { p.reopened.Store(environmentID, true) }
 
-// IsReopened reports whether the plan at hand, as planned until now, reopens an environment.
+// IsReopened reports whether the current plan, so far, reopens an environment.
 func (p *Provider) IsReopened(environmentID string) bool {
 	_, ok := p.reopened.Load(environmentID)
 	return ok
 }
 
-// PlanRelease notes that the plan at hand releases a lease of this owner, for the plan of its environment.
+// PlanRelease notes that the current plan releases this owner's lease, for the plan of its environment.
 func (p *Provider) PlanRelease(id, owner string) { p.releases.Store([2]string{id, owner}, true) }
 
-// PlansRelease reports whether the plan at hand has planned the release of a lease until now.
+// PlansRelease reports whether the current plan, so far, releases a lease.
 func (p *Provider) PlansRelease(l sandbox.Lease) bool {
 	_, ok := p.releases.Load([2]string{l.ID, l.Owner})
 	return ok
@@ -72,27 +72,28 @@ func (p *Provider) PlansRelease(l sandbox.Lease) bool {
 
 // PlannedBudget is the monthly budget that a plan gives an environment.
 type PlannedBudget struct {
-	Monthly sandbox.NanoUSD // 0 for no limit
+	Monthly sandbox.NanoUSD // 0 means no limit
 	Unknown bool            // known after apply
 }
 
-// PlanBudget notes the budget that the plan at hand gives an environment, for the plans of its leases.
+// PlanBudget notes the budget that the current plan gives an environment, for the plans of its leases.
 func (p *Provider) PlanBudget(environmentID string, b PlannedBudget) {
 	p.budgets.Store(environmentID, b)
 }
 
-// PlannedBudget returns the budget that the plan at hand gives an environment, if it has planned the environment.
+// PlannedBudget returns the budget that the current plan gives an environment. It returns false if it has not planned
+// the environment yet.
 func (p *Provider) PlannedBudget(environmentID string) (PlannedBudget, bool) {
 	noted, _ := p.budgets.Load(environmentID)
 	b, ok := noted.(PlannedBudget)
 	return b, ok
 }
 
-// Registry is the part of a registry that belongs to an account, which is spoken to with short-lived credentials.
+// Registry is an account's part of a registry. Its credentials are short-lived.
 type Registry interface {
-	// Has reports whether an image's name or reference is of that part.
+	// Has reports whether an image's name or reference belongs to the account's part.
 	Has(name string) bool
-	// Login returns credentials that hold now.
+	// Login returns credentials that are valid now.
 	Login(ctx context.Context) (username string, password sandbox.Secret, err error)
 }
 
@@ -102,8 +103,8 @@ type Service struct {
 	LedgerID string
 }
 
-// From reads what the provider handed to a resource or data source. It is nil as long as the
-// provider is not configured, which Terraform does not do in order to validate.
+// From returns the provider that a resource or data source receives. It returns nil while the provider is not
+// configured: Terraform validates without configuring it.
 func From(providerData any) (*Provider, diag.Diagnostics) {
 	if providerData == nil {
 		return nil, nil
@@ -116,8 +117,8 @@ func From(providerData any) (*Provider, diag.Diagnostics) {
 	return p, nil
 }
 
-// OpenLedger connects like Open and makes sure that the service answers from the ledger that
-// Terraform's state was made on; an empty id accepts any. Errors: Conflict, and those of Open.
+// OpenLedger connects like Open, and checks that the service uses the ledger of Terraform's state. An empty id accepts
+// any ledger. Errors: Conflict, and those of Open.
 func (p *Provider) OpenLedger(ctx context.Context, ledgerID string) (Service, error) {
 	svc, err := p.Open(ctx)
 	if err != nil {

@@ -8,15 +8,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/journal"
 )
 
-// Begin returns the owner to create an object with: the one of an earlier Create that no state is known of (resumed),
-// or a fresh one. Where the journal cannot be kept, every Create has a fresh owner.
+// Begin returns the owner for a new object. If an earlier Create of the object is in no known state, Begin returns that
+// Create's owner, and resumed is true. Otherwise, or if the journal fails, the owner is fresh.
 func (p *Provider) Begin(ctx context.Context, o journal.Object) (owner string, resumed bool) {
 	owner, resumed, err := p.Journal.Begin(o, p.NewOwner())
 	warn(ctx, o, err)
 	return owner, resumed
 }
 
-// Held says that a state holds the object with this owner, or that the object is gone.
+// Held records that a state holds the object with this owner, or that the object is gone.
 func (p *Provider) Held(ctx context.Context, o journal.Object, owner string) {
 	warn(ctx, o, p.Journal.Held(o, owner))
 }

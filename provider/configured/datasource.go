@@ -12,16 +12,16 @@ import (
 
 // DataSource describes a data source whose configuration and state are an M.
 type DataSource[M any] struct {
-	// Name follows the provider's: "leases" is sandbox_leases.
+	// Name is the name without the provider's: "leases" is sandbox_leases.
 	Name string
-	// Title is what it reads, for the titles of errors: "Leases".
+	// Title names what it reads in the titles of errors: "Leases".
 	Title  string
 	Schema func() schema.Schema
-	// Read completes an M that has the configuration. Its error becomes one diagnostic.
+	// Read completes the model, which has the configuration. Its error becomes one diagnostic.
 	Read func(ctx context.Context, p *Provider, m *M) (diag.Diagnostics, error)
 }
 
-// NewDataSource returns a data source that is not configured.
+// NewDataSource returns an unconfigured data source.
 func NewDataSource[M any](d DataSource[M]) datasource.DataSource { return &dataSource[M]{is: d} }
 
 type dataSource[M any] struct {

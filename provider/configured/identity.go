@@ -13,14 +13,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 )
 
-// IdentityByID is the identity of an object that its id names; CLIs before 1.12 ignore it.
+// IdentityByID is the identity of an object that has a unique id. CLIs before 1.12 ignore it.
 func IdentityByID(description string) identityschema.Schema {
 	return identityschema.Schema{Attributes: map[string]identityschema.Attribute{
 		"id": identityschema.StringAttribute{Description: description, RequiredForImport: true},
 	}}
 }
 
-// IdentityInLedger is the identity of an object that its id and its ledger name.
+// IdentityInLedger is the identity of an object whose id is unique in its ledger.
 func IdentityInLedger(description string) identityschema.Schema {
 	s := IdentityByID(description)
 	s.Attributes["ledger_id"] = identityschema.StringAttribute{
@@ -31,15 +31,14 @@ func IdentityInLedger(description string) identityschema.Schema {
 	return s
 }
 
-// Identify writes the identity of an object. Read and Update call it first of all: the framework
-// takes the lack of one for an error even where the object is being dropped from the state, and a CLI that
-// keeps no identities hands none over.
+// Identify writes the identity of an object. Read and Update must call it first: the framework fails without an
+// identity, even if the object leaves the state. CLIs without identities pass none.
 func Identify(ctx context.Context, identity *tfsdk.ResourceIdentity, id string) diag.Diagnostics {
 	return identity.SetAttribute(ctx, path.Root("id"), types.StringValue(id))
 }
 
-// IdentifyIn writes, as Identify does, the identity of an object in a ledger, which is "" while it is unknown. One that
-// Terraform keeps without a ledger gets none: an identity never changes.
+// IdentifyIn writes the identity of an object in a ledger, as Identify does. ledgerID is "" while unknown. If Terraform
+// keeps the identity without a ledger, it stays without: an identity must not change.
 func IdentifyIn(ctx context.Context, identity *tfsdk.ResourceIdentity, ledgerID, id string) diag.Diagnostics {
 	var kept, in types.String
 	diags := identity.GetAttribute(ctx, path.Root("id"), &kept)
@@ -51,8 +50,8 @@ func IdentifyIn(ctx context.Context, identity *tfsdk.ResourceIdentity, ledgerID,
 	return append(diags, identity.SetAttribute(ctx, path.Root("ledger_id"), types.StringValue(ledgerID))...)
 }
 
-// Import takes over the object of the ledger that an id or an identity names, whose state holds id and ledger_id. title
-// is that of its errors.
+// Import imports the object that an id or an identity names. The object's state has id and ledger_id. title is the
+// title of errors.
 func (p *Provider) Import(ctx context.Context, title string, req resource.ImportStateRequest,
 	resp *resource.ImportStateResponse) {
 	resource.ImportStatePassthroughWithIdentity(ctx, path.Root("id"), path.Root("id"), req, resp)

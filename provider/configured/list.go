@@ -14,14 +14,14 @@ import (
 // Listed is one object that a list resource has found.
 type Listed struct {
 	ID string
-	// LedgerID is that of the ledger which the object is in.
+	// LedgerID is the id of the object's ledger.
 	LedgerID string
-	// Fill writes the object into a model that Terraform's list result holds, null but for its id.
+	// Fill writes the object into the model in Terraform's list result, where only the id is set.
 	Fill func(ctx context.Context, result *list.ListResult) diag.Diagnostics
 }
 
-// Answer reads the list block's configuration into model, and has what find finds by it handed to Terraform.
-// title is that of its errors.
+// Answer reads the list block's configuration into model, then passes the results of find to Terraform. title is the
+// title of errors.
 func Answer(ctx context.Context, req list.ListRequest, stream *list.ListResultsStream, model any, title string,
 	find func() ([]Listed, error)) {
 	diags := req.Config.Get(ctx, model)
@@ -39,8 +39,8 @@ func Answer(ctx context.Context, req list.ListRequest, stream *list.ListResultsS
 	stream.Results = results(ctx, req, found)
 }
 
-// results hands found objects to Terraform, at most as many as it asked for; the objects themselves only
-// where it asked for them.
+// results passes the found objects to Terraform, up to its limit. It includes the full objects only if Terraform asks
+// for them.
 func results(ctx context.Context, req list.ListRequest, found []Listed) func(push func(list.ListResult) bool) {
 	if req.Limit > 0 && int64(len(found)) > req.Limit {
 		found = found[:req.Limit]

@@ -9,39 +9,39 @@ import (
 )
 
 const (
-	// readsAlone is how many leases a run reads one by one, before it lists those of each environment at once: a state
-	// with a few leases of a large environment does not list it.
+	// readsAlone is how many leases a run reads one by one before it lists all leases of an environment. So a state
+	// with a few leases of a large environment does not list them all.
 	readsAlone = 4
-	// listedPages bounds the leases that are listed of one environment. What comes after them is read one by one.
+	// listedPages limits the pages that a run lists for one environment. It reads further leases one by one.
 	listedPages = 10
 )
 
-// observations are the leases that one run of Terraform has looked at. They are read at once for each environment, and
-// each is as old as that at most. Its methods are safe for concurrent use.
+// observations are the leases that one run of Terraform has read. A run lists all leases of an environment in one go;
+// no observation is older than that list. Its methods are safe for concurrent use.
 type observations struct {
-	mu           sync.Mutex // guards what follows
-	alone        int        // leases that were read one by one
+	mu           sync.Mutex // guards the fields below
+	alone        int        // leases read one by one
 	environments map[string]*observed
-	changed      map[string]bool // leases that this run has made or changed: they are read for themselves
+	changed      map[string]bool // leases that this run has created or changed, and so reads one by one
 }
 
-// observed is one environment.
+// observed is what a run has read of one environment.
 type observed struct {
-	list *listing // nil until it is asked for
+	list *listing // nil until first needed
 
-	reads       sync.Mutex // guards environment, while it is read too
+	reads       sync.Mutex // guards environment, also while it is being read
 	environment *sandbox.Environment
 }
 
-// listing is one list of an environment's leases, which all who need it wait for.
+// listing is one list of an environment's leases. All callers that need it wait for it.
 type listing struct {
 	done   chan struct{}
-	leases []sandbox.Lease // by id, once done
+	leases []sandbox.Lease // by id; valid once done is closed
 	byID   map[string]sandbox.Lease
 	err    error
 }
 
-// Observe returns a lease as ObserveLease does, at most as old as this run's list of its environment.
+// Observe returns a lease as ObserveLease does. The result may be as old as this run's list of its environment.
 func (p *Provider) Observe(ctx context.Context, svc service.Leases, id string) (sandbox.Lease, error) {
 	_, environment, err := sandbox.ParseLeaseID(id)
 	if err != nil || p.alone(environment, id) {
@@ -51,7 +51,7 @@ func (p *Provider) Observe(ctx context.Context, svc service.Leases, id string) (
 	if lease, ok := l.byID[id]; ok {
 		return lease, nil
 	}
-	return svc.ObserveLease(ctx, id) // not in the list, or there is none: then this is its error too
+	return svc.ObserveLease(ctx, id) // not listed, or the list failed: return this call's error
 }
 
 // Siblings returns this run's list of an environment's leases. Errors: those of ListLeases.
@@ -60,7 +60,8 @@ func (p *Provider) Siblings(ctx context.Context, svc service.Leases, environment
 	return l.leases, l.err
 }
 
-// Environment returns an environment as this run read it first. Errors: those of GetEnvironment; it is read again then.
+// Environment returns an environment as this run first read it. After an error, the next call reads again. Errors:
+// those of GetEnvironment.
 func (p *Provider) Environment(ctx context.Context, svc service.Environments, id string) (sandbox.Environment, error) {
 	p.observations.mu.Lock()
 	e := p.observations.of(id)
@@ -87,7 +88,7 @@ func (p *Provider) HasRead(id string) bool {
 	return e.environment != nil
 }
 
-// Changed says that this run has made or changed a lease.
+// Changed records that this run has created or changed a lease.
 func (p *Provider) Changed(id string) {
 	p.observations.mu.Lock()
 	defer p.observations.mu.Unlock()
@@ -97,14 +98,14 @@ func (p *Provider) Changed(id string) {
 	p.observations.changed[id] = true
 }
 
-// IsChanged reports whether this run has made or changed a lease.
+// IsChanged reports whether this run has created or changed a lease.
 func (p *Provider) IsChanged(id string) bool {
 	p.observations.mu.Lock()
 	defer p.observations.mu.Unlock()
 	return p.observations.changed[id]
 }
 
-// alone reports whether a lease is read for itself.
+// alone reports whether to read a lease on its own.
 func (p *Provider) alone(environment, id string) bool {
 	p.observations.mu.Lock()
 	defer p.observations.mu.Unlock()
@@ -118,8 +119,8 @@ func (p *Provider) alone(environment, id string) bool {
 	return true
 }
 
-// list returns the list of an environment. The first caller reads it, with its own context; the others wait for it.
-// One that failed is not read again.
+// list returns the list of an environment. The first caller reads it, with its own context, and the others wait. A
+// failed list is not read again.
 func (p *Provider) list(ctx context.Context, svc service.Leases, environment string) *listing {
 	p.observations.mu.Lock()
 	e := p.observations.of(environment)
@@ -158,7 +159,7 @@ func (l *listing) read(ctx context.Context, svc service.Leases, environment stri
 	}
 }
 
-// of returns an environment. The caller holds mu.
+// of returns the entry of an environment. The caller holds mu.
 func (o *observations) of(environment string) *observed {
 	if o.environments == nil {
 		o.environments = make(map[string]*observed)

@@ -6,7 +6,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 )
 
-// Resource is what every resource embeds to get at the provider.
+// Resource gives the resources that embed it access to the provider.
 type Resource struct {
 	// Provider is nil while Terraform only validates.
 	Provider *Provider

@@ -6,23 +6,23 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// told is what one run of Terraform has given warnings of: by their kind, and by the id of the environment or lease. It
-// is safe for concurrent use.
+// told records the warnings of one run of Terraform, by kind and by id of the environment or lease. It is safe for
+// concurrent use.
 type told struct {
 	mu   sync.Mutex // guards what
 	what map[[2]string]bool
 }
 
-// TellOnce reports whether a warning of this kind about an environment's leases has not been given in this run. It is
-// given then.
+// TellOnce reports whether this run has not yet warned with this kind about an environment's leases. It then records
+// the warning.
 func (p *Provider) TellOnce(kind, environment string) bool {
 	p.told.mu.Lock()
 	defer p.told.mu.Unlock()
 	return p.told.once(kind, environment)
 }
 
-// Untold returns the leases that no warning of this kind has reported in this run. They count as reported then. There
-// are none if the lease about, which may be "", was reported before.
+// Untold returns the leases that no warning of this kind has reported in this run, and records them as reported. It
+// returns none if the lease about, which may be "", was reported before.
 func (p *Provider) Untold(kind, about string, leases []sandbox.Lease) (untold []sandbox.Lease) {
 	p.told.mu.Lock()
 	defer p.told.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package diagnose turns errors of the lease service into Terraform diagnostics: a summary that
-// names the action, then what was tried, why it failed and what to do.
+// Package diagnose turns errors of the lease service into Terraform diagnostics. The summary names the action. The
+// detail says what was tried, why it failed and what to do.
 package diagnose
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Paths returns the attribute that a field of a request comes from, and how the configuration
-// calls that field; false when it comes from none.
+// Paths returns the attribute that a field of a request comes from, and the field's name in the configuration. It
+// returns false if the field comes from no attribute.
 type Paths func(field string) (at path.Path, name string, ok bool)
 
-// Failed returns the diagnostics of an operation that failed. The fields of an Invalid error
-// become errors on their attributes.
+// Failed returns the diagnostics of a failed operation. Each field of an Invalid error becomes an error of its
+// attribute.
 func Failed(summary string, err error, paths Paths) diag.Diagnostics {
 	return Partly(summary, err, paths, "")
 }
 
-// Partly is Failed for an operation that has changed something before it failed. done says what was changed, and what
-// Terraform's state has of it.
+// Partly is Failed for an operation that changed something before it failed. done says what it changed, and what of
+// this is in Terraform's state.
 func Partly(summary string, err error, paths Paths, done string) diag.Diagnostics {
 	var e *sandbox.Error
 	if errors.As(err, &e) && e.Code == sandbox.Invalid && len(e.Fields) > 0 && paths != nil {
@@ -48,7 +48,7 @@ func fields(summary string, list []sandbox.Field, paths Paths) diag.Diagnostics 
 
 func detail(err error, done string) string {
 	text := err.Error()
-	if !strings.HasSuffix(text, ".") && !strings.Contains(text, "\n") { // what has lines ends in a log
+	if !strings.HasSuffix(text, ".") && !strings.Contains(text, "\n") { // a multi-line text ends in a log
 		text += "."
 	}
 	if next := next(err, done); next != "" {
@@ -57,8 +57,7 @@ func detail(err error, done string) string {
 	return text
 }
 
-// next says what was done, if done is empty by the code, and what to do about the code. The message of the error has
-// said the rest.
+// next says what has changed and what to do. If done is empty, the error's code decides what has changed.
 func next(err error, done string) string {
 	switch sandbox.CodeOf(err) {
 	case sandbox.Unavailable:

@@ -1,5 +1,5 @@
-// Package duration is the type of duration attributes: Go duration strings, where "24h" and
-// "24h0m0s" are the same value and no difference in a plan.
+// Package duration is the type of duration attributes. They are Go duration strings. "24h" and "24h0m0s" are the same
+// value, so a plan shows no difference.
 package duration
 
 import (
@@ -35,7 +35,7 @@ func (t Type) Equal(o attr.Type) bool {
 
 func (t Type) String() string { return "duration.Type" }
 
-// ValueType returns the type's value, empty.
+// ValueType returns an empty value of the type.
 func (t Type) ValueType(context.Context) attr.Value { return Value{} }
 
 // ValueFromString wraps a string.
@@ -57,7 +57,7 @@ func (t Type) ValueFromTerraform(ctx context.Context, in tftypes.Value) (attr.Va
 	return Value{StringValue: s}, nil
 }
 
-// Value is a duration as it was written.
+// Value is a duration as the user wrote it.
 type Value struct {
 	basetypes.StringValue
 }
@@ -78,7 +78,7 @@ func FromPointer(d *sandbox.Duration) Value {
 // Null returns a null value.
 func Null() Value { return Value{basetypes.NewStringNull()} }
 
-// Equal reports whether o was written the same way.
+// Equal reports whether o has the same spelling.
 func (v Value) Equal(o attr.Value) bool {
 	other, ok := o.(Value)
 	return ok && v.StringValue.Equal(other.StringValue)
@@ -87,7 +87,7 @@ func (v Value) Equal(o attr.Value) bool {
 // Type returns the value's type.
 func (v Value) Type(context.Context) attr.Type { return Type{} }
 
-// Duration returns the duration, and false when it is null, unknown or no duration.
+// Duration returns the duration, and false if it is null, unknown or invalid.
 func (v Value) Duration() (sandbox.Duration, bool) {
 	var d sandbox.Duration
 	if v.IsNull() || v.IsUnknown() || d.UnmarshalText([]byte(v.ValueString())) != nil {
@@ -96,7 +96,7 @@ func (v Value) Duration() (sandbox.Duration, bool) {
 	return d, true
 }
 
-// Pointer returns the duration, and nil when it is null, unknown or no duration.
+// Pointer returns the duration, or nil if it is null, unknown or invalid.
 func (v Value) Pointer() *sandbox.Duration {
 	if d, ok := v.Duration(); ok {
 		return &d
@@ -104,7 +104,7 @@ func (v Value) Pointer() *sandbox.Duration {
 	return nil
 }
 
-// StringSemanticEquals reports whether both are the same length of time.
+// StringSemanticEquals reports whether both have the same length.
 func (v Value) StringSemanticEquals(_ context.Context, o basetypes.StringValuable) (bool, diag.Diagnostics) {
 	other, ok := o.(Value)
 	return ok && v.same(other), nil

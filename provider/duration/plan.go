@@ -6,8 +6,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 )
 
-// KeepEqual plans the value of the state when the configuration only writes the same duration
-// in another way, so that "24h" to "24h0m0s" is not a change.
+// KeepEqual plans the state's value if the configuration only spells the same duration differently. So "24h" to
+// "24h0m0s" is not a change.
 func KeepEqual() planmodifier.String { return keepEqual{} }
 
 type keepEqual struct{}

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// estimateMonthlyCost tells what a month is expected to cost.
+// estimateMonthlyCost estimates the cost of a month.
 type estimateMonthlyCost struct{}
 
 // monthlyCost is an estimate, in US dollars.
@@ -29,7 +29,7 @@ type monthlyCost struct {
 	Platform string `tfsdk:"platform_usd"`
 }
 
-// maxWhole bounds how many leases there can be.
+// maxWhole limits the whole-number arguments.
 const maxWhole = 1e6
 
 // Metadata implements function.Function.
@@ -103,7 +103,7 @@ func (estimateMonthlyCost) Run(ctx context.Context, req function.RunRequest, res
 		resp.Error = argument(0, "instance_type %q is none of %s", size, strings.Join(sizes(), ", "))
 		return
 	}
-	if hours < 0 || hours > 24 { // beyond what a duration can hold, too
+	if hours < 0 || hours > 24 { // hours must also fit a time.Duration
 		resp.Error = argument(1, "hours_per_day must be between 0 and 24, not %g", hours)
 		return
 	}

@@ -1,5 +1,5 @@
-// Package functions has the functions of the provider. They need no configuration, connect to nothing, and
-// return the same for the same arguments.
+// Package functions has the provider's functions. They need no configuration, do not connect, and always return the
+// same for the same arguments.
 package functions
 
 import (
@@ -22,13 +22,12 @@ func All() []func() function.Function {
 	}
 }
 
-// argument makes an error that names an argument by its place, from 0.
+// argument returns an error about the argument at a position, counted from 0.
 func argument(place int64, format string, args ...any) *function.FuncError {
 	return function.NewArgumentFuncError(place, fmt.Sprintf(format, args...))
 }
 
-// refused turns an error of the domain into one of the arguments whose fields it names; others are the
-// function's.
+// refused turns a domain error into an error about the first argument whose field it names, or else about the function.
 func refused(err error, arguments ...string) *function.FuncError {
 	if err == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// leaseID names the lease of an agent in an environment.
+// leaseID returns the id of an agent's lease in an environment.
 type leaseID struct{}
 
 // Metadata implements function.Function.

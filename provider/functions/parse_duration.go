@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// parseDuration tells how many seconds a duration has.
+// parseDuration returns a duration in seconds.
 type parseDuration struct{}
 
 // Metadata implements function.Function.

@@ -9,10 +9,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-// parseImageReference takes a reference of an image apart.
+// parseImageReference splits an image reference into its parts.
 type parseImageReference struct{}
 
-// imageParts is what a reference is made of; a part that it lacks is null.
+// imageParts are the parts of a reference. Absent parts are null.
 type imageParts struct {
 	Registry   string  `tfsdk:"registry"`
 	Repository string  `tfsdk:"repository"`

@@ -1,5 +1,5 @@
-// Package given refuses what a configuration writes down without a meaning: null elements of collections, and empty
-// texts. What is left out takes its default; what is written down never does.
+// Package given refuses configured values without a meaning: null elements of collections, and empty texts. Only an
+// omitted value takes its default, never a configured one.
 package given
 
 import (
@@ -20,8 +20,8 @@ var (
 	_ validator.String = Text{}
 )
 
-// NoNulls refuses null elements. They are not dropped, because Terraform wants the state to hold what is configured:
-// it would show an element that no sandbox has.
+// NoNulls refuses null elements. It cannot drop them: Terraform requires the state to equal the configuration, so the
+// state would show an element that no sandbox has.
 type NoNulls struct{}
 
 // Description implements validator.Describer.

@@ -1,10 +1,10 @@
-// Package journal remembers who owns what a Create makes, until Terraform's state is known to hold it.
+// Package journal remembers the owners of pending creations until Terraform's state is known to hold the objects.
 //
-// Terraform stores what a Create returns after it has returned. When Terraform is killed before that, the object
-// exists and no state knows its owner. So a Create writes the owner down before it uses it, and the next Create of
-// the same object, in the same working directory and workspace, uses that owner again: the service then finds what
-// was made. An entry ends when a Read shows that the state holds the object, or when the object is deleted. An
-// object that some state has held is therefore never taken over.
+// Terraform stores the result of a Create after the Create has returned. If Terraform is killed before that, the object
+// exists but no state knows its owner. So a Create writes its owner to the journal before it uses it. The next Create
+// of the same object, in the same working directory and workspace, uses that owner again, and the service finds the
+// existing object. An entry ends when a Read shows that the state holds the object, or when the object is deleted. So a
+// Create never takes over an object that some state has held.
 package journal
 
 import (
@@ -29,21 +29,21 @@ const (
 	Lease       = "lease"
 )
 
-// Object is what a Create makes.
+// Object identifies what a Create makes.
 type Object struct {
 	Kind     string `json:"kind"`
 	LedgerID string `json:"ledger_id"`
 	ID       string `json:"id"`
 }
 
-// Entry is an object that a Create may have made, and that no state is known to hold.
+// Entry is an object that a Create may have made and that no known state holds.
 type Entry struct {
 	Object
 	Owner string `json:"owner"`
 }
 
 // Journal holds the entries of one working directory and workspace. It is safe for concurrent use. A nil Journal
-// remembers nothing: each Create has a fresh owner.
+// remembers nothing, so each Create has a fresh owner.
 type Journal struct {
 	dir string
 
@@ -51,11 +51,11 @@ type Journal struct {
 	begun map[Object]bool
 }
 
-// In returns the journal that is kept in a directory, which need not exist yet.
+// In returns the journal in a directory, which need not exist yet.
 func In(dir string) *Journal { return &Journal{dir: dir, begun: map[Object]bool{}} }
 
-// Dir returns the directory for the journal of the working directory and workspace that Terraform runs in: below
-// Terraform's data directory, which lies beside the configuration.
+// Dir returns the directory for the journal of Terraform's current working directory and workspace. It is below
+// Terraform's data directory, beside the configuration.
 func Dir(getenv func(string) string) string {
 	data := cmp.Or(getenv("TF_DATA_DIR"), ".terraform")
 	workspace := getenv("TF_WORKSPACE")
@@ -68,10 +68,10 @@ func Dir(getenv func(string) string) string {
 	return filepath.Join(data, "sandbox", "creating", hash(cmp.Or(workspace, "default")))
 }
 
-// Begin returns the owner to create an object with, and remembers it. It is the owner of a Create before that no
-// state is known of, where there was one (resumed), and fresh otherwise. A second Create of an object in one run is
-// another resource of the configuration: it gets a fresh owner, which is not remembered. With an error the owner is
-// fresh too: it can be used, and will not be found again.
+// Begin returns the owner for a new object, and remembers it. If an earlier Create of the object is in no known state,
+// Begin returns that Create's owner, and resumed is true. Otherwise the owner is fresh. A second Create of an object in
+// one run belongs to another resource of the configuration: it gets a fresh owner, which Begin does not remember. After
+// an error, the owner is also fresh: it is usable, but the next run will not find it.
 func (j *Journal) Begin(o Object, fresh string) (owner string, resumed bool, err error) {
 	if j == nil {
 		return fresh, false, nil
@@ -112,7 +112,7 @@ func (j *Journal) Held(o Object, owner string) error {
 	return j.remove(o)
 }
 
-// Lost returns the leases of an environment that a Create may have made and no state is known to hold.
+// Lost returns the leases of an environment that a Create may have made and that no known state holds.
 func (j *Journal) Lost(ledgerID, environmentID string) ([]Entry, error) {
 	if j == nil {
 		return nil, nil
@@ -128,7 +128,7 @@ func (j *Journal) Lost(ledgerID, environmentID string) ([]Entry, error) {
 	}
 	var lost []Entry
 	for _, f := range files {
-		if filepath.Ext(f.Name()) != ".json" { // one that was being written when its process was killed
+		if filepath.Ext(f.Name()) != ".json" { // its process was killed as it wrote the file
 			continue
 		}
 		entry, err := j.read(filepath.Join(j.dir, f.Name()))
@@ -159,7 +159,7 @@ func (j *Journal) read(file string) (Entry, error) {
 	return entry, nil
 }
 
-// write stores an entry whole or not at all, also when the process is killed meanwhile.
+// write stores an entry entirely or not at all, even if the process is killed.
 func (j *Journal) write(e Entry) error {
 	text, err := json.Marshal(e)
 	if err != nil {
@@ -174,7 +174,7 @@ func (j *Journal) write(e Entry) error {
 	return nil
 }
 
-// remove also removes the directory with its last entry.
+// remove removes an entry, and the directory with the last one.
 func (j *Journal) remove(o Object) error {
 	if err := os.Remove(j.file(o)); err != nil {
 		return failed("remove", j.file(o), err)

@@ -1,4 +1,4 @@
-// Package labels is the filter by labels of data sources.
+// Package labels is the label filter of data sources.
 package labels
 
 import (

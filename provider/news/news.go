@@ -1,5 +1,5 @@
-// Package news reports what happened to many leases of an environment in one warning. Terraform asks about each
-// lease on its own, and would show a warning for each.
+// Package news reports what happened to many leases of an environment in one warning. Terraform reads each lease
+// separately, and would otherwise show a warning for each.
 package news
 
 import (
@@ -16,21 +16,21 @@ import (
 type Kind string
 
 const (
-	// Ended by the rules, in an environment that is still there.
+	// Ended by the rules, in an environment that still exists.
 	Ended Kind = "ended"
-	// EndedWithEnvironment: by the removal of the environment.
+	// EndedWithEnvironment means ended by the removal of the environment.
 	EndedWithEnvironment Kind = "ended with the environment"
-	// Gone otherwise, which is drift.
+	// Gone means ended in any other way, which is drift.
 	Gone Kind = "gone"
-	// Changed on the backend, while it lives.
+	// Changed on the backend, while the lease is active.
 	Changed Kind = "changed"
 )
 
 // named is how many leases a warning names.
 const named = 3
 
-// Of returns the leases of Terraform or of this owner to which that happened after since. It omits leases that
-// Terraform itself released.
+// Of returns the leases to which kind happened after since. It considers leases of Terraform objects and of this owner.
+// It omits leases that Terraform itself released.
 func Of(kind Kind, leases []sandbox.Lease, since time.Time, owner string) []sandbox.Lease {
 	var found []sandbox.Lease
 	for _, l := range leases {
@@ -53,7 +53,7 @@ func happened(kind Kind, l sandbox.Lease) bool {
 	}
 }
 
-// OfEnd returns what an end is.
+// OfEnd returns the kind of an end.
 func OfEnd(by sandbox.EndedBy) Kind {
 	switch {
 	case by == sandbox.EndedByEnvironment:
@@ -65,7 +65,7 @@ func OfEnd(by sandbox.EndedBy) Kind {
 	}
 }
 
-// Summary counts leases, names the first of them, and adds up what those that have ended cost: "100 leases ended since
+// Summary counts leases, names the first of them, and adds up the cost of the ended ones: "100 leases ended since
 // 2026-11-24T12:00:00Z (98 by condition, 2 by ttl) and cost $1.20: did:plc:a, did:plc:b, did:plc:c and 97 more".
 func Summary(leases []sandbox.Lease, since time.Time) string {
 	by, order := map[sandbox.EndedBy]int{}, []sandbox.EndedBy{}
@@ -91,7 +91,7 @@ func Summary(leases []sandbox.Lease, since time.Time) string {
 		strings.Join(causes, ", "), cost, Names(agents))
 }
 
-// Names names the first of several.
+// Names returns the first names, and how many more there are.
 func Names(all []string) string {
 	if len(all) <= named+1 {
 		return strings.Join(all, ", ")

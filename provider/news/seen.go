@@ -8,20 +8,20 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 )
 
-// Saved says until when a plan repeats what happened.
+// Saved says how long plans repeat a warning.
 const Saved = "Plans repeat this until an apply saves it, for example terraform apply -refresh-only."
 
-// seenKey is under which Terraform keeps, beside the state, when the state last saw the object.
+// seenKey is the key, beside the state, of the time when the state last saw the object.
 const seenKey = "seen_at"
 
-// Private is what Terraform keeps beside the state of one object.
+// Private is the data that Terraform keeps beside the state of one object.
 type Private interface {
 	GetKey(ctx context.Context, key string) ([]byte, diag.Diagnostics)
 	SetKey(ctx context.Context, key string, value []byte) diag.Diagnostics
 }
 
-// SeenAt returns when the state last saw the object, and otherwise where that is not known: what happened before is no
-// news. The state saw it before its end, if it has ended since: whatever the clock of Terraform said.
+// SeenAt returns when the state last saw the object, or otherwise if that is unknown. Earlier events are no news. If
+// the object has ended since, the result is before its end, even if Terraform's clock was ahead.
 func SeenAt(ctx context.Context, private Private, otherwise, end time.Time) (time.Time, diag.Diagnostics) {
 	text, diags := private.GetKey(ctx, seenKey)
 	var at time.Time
@@ -34,7 +34,7 @@ func SeenAt(ctx context.Context, private Private, otherwise, end time.Time) (tim
 	return at, diags
 }
 
-// See keeps that the state sees the object now.
+// See records that the state sees the object now.
 func See(ctx context.Context, private Private, now time.Time) diag.Diagnostics {
 	text, err := json.Marshal(now.UTC())
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package plansummary tells what a Terraform plan changes in the cost of sandboxes, and what has
-// drifted, as Markdown for the review of a pull request.
+// Package plansummary summarizes as Markdown, for the review of a pull request, how a Terraform plan changes the cost
+// of sandboxes, and what has drifted.
 package plansummary
 
 import (

@@ -10,7 +10,7 @@ import (
 
 const estimate = "estimated_monthly_cost_usd"
 
-// sum adds up estimates, and remembers that one is not known yet.
+// sum adds up estimates, and remembers whether one is unknown.
 type sum struct {
 	amount  sandbox.NanoUSD
 	unknown bool
@@ -23,7 +23,7 @@ func (s sum) String() string {
 	return dollars(s.amount)
 }
 
-// costs compares the estimates before and after, of every environment that has one.
+// costs compares the estimates before and after, for every environment that has one.
 func costs(planned []*tfjson.ResourceChange) string {
 	var before, after sum
 	rows := ""
@@ -63,7 +63,7 @@ func costs(planned []*tfjson.ResourceChange) string {
 		fmt.Sprintf("| **total** | %s | %s | **%s** |\n", before, after, difference)
 }
 
-// amount is an object's estimate; false where it has none.
+// amount returns an object's estimate, or false if it has none.
 func amount(object any) (sandbox.NanoUSD, bool) {
 	text, ok := attribute(object, estimate).(string)
 	var n sandbox.NanoUSD

@@ -9,20 +9,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// folded is from how many leases on, of one environment that ended alike, one row stands for all of them; named of
-// them have their names in it.
+// If at least folded leases of one environment ended alike, one row stands for all of them and names the first named.
 const (
 	folded = 4
 	named  = 3
 )
 
-// alike are objects that ended in the same way, and have the same planned for them.
+// alike are objects that ended in the same way and have the same next action.
 type alike struct {
 	environment, by, next string
 	all                   []*tfjson.ResourceChange
 }
 
-// ends lists what ended by the rules, with how many leases did and what they cost.
+// ends lists what ended by the rules, the number of ended leases and their cost.
 func ends(ended, planned []*tfjson.ResourceChange) string {
 	if len(ended) == 0 {
 		return ""
@@ -39,7 +38,7 @@ func ends(ended, planned []*tfjson.ResourceChange) string {
 		if !ok {
 			next = action(tfjson.Actions{tfjson.ActionNoop})
 		}
-		by, environment := shown(c.Change.After, c.Change.AfterSensitive, "ended_by"), c.Address // alone
+		by, environment := shown(c.Change.After, c.Change.AfterSensitive, "ended_by"), c.Address // its own group
 		if c.Type == "sandbox_lease" {
 			leases, cost = leases+1, cost+costOf(c.Change.After)
 			environment = shown(c.Change.After, c.Change.AfterSensitive, "environment_id")
@@ -66,7 +65,7 @@ func ends(ended, planned []*tfjson.ResourceChange) string {
 	return said
 }
 
-// rows are one for each object, or one for all where they are many.
+// rows returns one row for each object, or one row for all if there are many.
 func (g *alike) rows() string {
 	row := func(object string, c *tfjson.ResourceChange) string {
 		return fmt.Sprintf("| %s | %s | %s | %s |\n", object, g.by,
@@ -87,7 +86,7 @@ func (g *alike) rows() string {
 	return rows
 }
 
-// costOf is what a lease cost, zero where the state does not have it.
+// costOf returns the cost of a lease, or zero if the state has none.
 func costOf(object any) sandbox.NanoUSD {
 	var n sandbox.NanoUSD
 	if text, ok := attribute(object, "cost_usd").(string); !ok || n.UnmarshalText([]byte(text)) != nil {

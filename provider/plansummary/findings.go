@@ -7,7 +7,7 @@ import (
 	tfjson "github.com/hashicorp/terraform-json"
 )
 
-// findings lists the open findings that the plan's sandbox_drift data sources have read, each once.
+// findings lists once each the open findings that the plan's sandbox_drift data sources have read.
 func findings(plan *tfjson.Plan) string {
 	if plan.PriorState == nil || plan.PriorState.Values == nil {
 		return ""
@@ -40,7 +40,7 @@ func finding(f any) string {
 		subject(f), kind, shown(f, nil, "expected"), shown(f, nil, "observed"), shown(f, nil, "first_seen_at"))
 }
 
-// subject is the closest that a finding names: findings about usage have no lease and no sandbox, and some are about
+// subject returns the most specific id in a finding. Findings about usage have no lease and no sandbox; some concern
 // several environments of an instance.
 func subject(f any) string {
 	for _, name := range []string{"lease_id", "sandbox_id", "environment_id"} {
@@ -51,7 +51,7 @@ func subject(f any) string {
 	return shown(f, nil, "instance")
 }
 
-// data are the data sources of a type that a module and those below it have read.
+// data returns the data sources of a type that a module and its descendants have read.
 func data(m *tfjson.StateModule, kind string) []*tfjson.StateResource {
 	if m == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// summary is a plan's: a table each of costs, of what drifted, of open findings that were read, of what ended by the
-// rules, and of what is planned. What there is nothing of is empty.
+// summary has one table each for costs, drift, open findings, what ended by the rules, and planned changes. A table
+// without rows is "".
 type summary struct {
 	costs, drift, findings, ends, changes string
 }
@@ -25,7 +25,7 @@ func summarize(plan *tfjson.Plan) summary {
 	}
 }
 
-// drifted reports whether something differs from what the ledger wants, whatever is planned for it.
+// drifted reports whether anything differs from the ledger, whatever is planned for it.
 func (s summary) drifted() bool { return s.drift != "" || s.findings != "" }
 
 // String returns the summary as Markdown.
@@ -42,7 +42,7 @@ func (s summary) String() string {
 	return text
 }
 
-// ours are the changes of resources of this provider, whatever registry it came from.
+// ours returns the changes of this provider's resources, whichever registry it came from.
 func ours(all []*tfjson.ResourceChange) []*tfjson.ResourceChange {
 	var found []*tfjson.ResourceChange
 	for _, c := range all {
@@ -55,11 +55,11 @@ func ours(all []*tfjson.ResourceChange) []*tfjson.ResourceChange {
 
 func fromUs(provider string) bool { return strings.HasSuffix(provider, "/sandbox-lease/sandbox") }
 
-// tellApart divides what Terraform saw changed into drift and what ended as it was meant to.
+// tellApart splits the changes that Terraform saw into drift and expected ends.
 func tellApart(seen []*tfjson.ResourceChange) (drifted, ended []*tfjson.ResourceChange) {
 	for _, c := range seen {
 		by, _ := attribute(c.Change.After, "ended_by").(string)
-		if sandbox.EndedBy(by).EndedByRules() { // an environment's is the condition
+		if sandbox.EndedBy(by).EndedByRules() { // for an environment, ended_by is the condition
 			ended = append(ended, c)
 		} else {
 			drifted = append(drifted, c)
@@ -96,7 +96,7 @@ func changes(planned []*tfjson.ResourceChange) string {
 	return "### Changes\n\n| object | action |\n|---|---|\n" + rows
 }
 
-// next is what is planned for an object.
+// next returns the planned action for an object.
 func next(address string, planned []*tfjson.ResourceChange) string {
 	i := slices.IndexFunc(planned, func(c *tfjson.ResourceChange) bool { return c.Address == address })
 	if i < 0 {
@@ -120,7 +120,7 @@ func action(a tfjson.Actions) string {
 	}
 }
 
-// differences are the attributes that differ, by name.
+// differences returns the attributes that differ, by name.
 func differences(c *tfjson.Change) []string {
 	before, _ := c.Before.(map[string]any)
 	after, _ := c.After.(map[string]any)
@@ -135,7 +135,7 @@ func differences(c *tfjson.Change) []string {
 	return found
 }
 
-// shown is an attribute's value, if it is a single one and not sensitive.
+// shown returns an attribute's value if it is a single value and not sensitive.
 func shown(object, sensitive any, name string) string {
 	if attribute(sensitive, name) == true {
 		return "(sensitive)"
@@ -143,7 +143,7 @@ func shown(object, sensitive any, name string) string {
 	switch v := attribute(object, name).(type) {
 	case nil:
 		return "none"
-	case map[string]any, []any: // a part of it may be sensitive
+	case map[string]any, []any: // parts may be sensitive
 		return "(several values)"
 	default:
 		return code(fmt.Sprint(v))
@@ -155,8 +155,7 @@ func attribute(object any, name string) any {
 	return m[name]
 }
 
-// code is text as it is: what a game server said of an end must make no link, mention or table of
-// its own.
+// code returns text as inline code, so that a game server's reason for an end cannot create a link, mention or table.
 func code(s string) string {
 	s = strings.Join(strings.Fields(s), " ")
 	return "`" + strings.NewReplacer("`", "'", "|", `\|`).Replace(s) + "`"

@@ -19,7 +19,7 @@ const module = "github.com/sandbox-lease/terraform-provider-sandbox"
 // Build builds the provider's program into a directory, as make build does, and returns its path.
 func Build(dir string) (string, error) { return build(dir, module) }
 
-// BuildIdle builds, under the same name, a provider whose resource bare_lease has the schema of sandbox_lease and does
+// BuildIdle builds, under the same name, a provider whose resource bare_lease has the schema of sandbox_lease but does
 // nothing.
 func BuildIdle(dir string) (string, error) { return build(dir, module+"/scripts/bench/bareprovider") }
 
@@ -34,17 +34,17 @@ func build(dir, program string) (string, error) {
 	return path, nil
 }
 
-// CLI runs Terraform's command line in a directory of its own, with a provider that was built.
+// CLI runs the Terraform CLI in its own directory, with a built provider.
 type CLI struct {
 	testing.TB
 	// Dir holds the configuration.
 	Dir string
-	// Env are further variables of the environment, "name=value".
+	// Env has additional environment variables, "name=value".
 	Env []string
 }
 
-// NewCLI makes a directory with a configuration, to which it adds where the provider comes from.
-// The embedded ledger lies in the directory too, unless the configuration says otherwise.
+// NewCLI creates a directory with a configuration, and adds the provider's source. The embedded ledger is also in the
+// directory, unless the configuration sets another.
 func NewCLI(t testing.TB, program, configuration string) *CLI {
 	t.Helper()
 	c := &CLI{TB: t, Dir: t.TempDir()}
@@ -58,8 +58,8 @@ func NewCLI(t testing.TB, program, configuration string) *CLI {
 	return c
 }
 
-// NewMirroredCLI makes an empty directory for a configuration that says itself where the provider comes from:
-// a mirror has it, so that terraform init installs it. In scripts the program stands on the PATH.
+// NewMirroredCLI creates an empty directory for a configuration that names the provider's source itself. A mirror has
+// the provider, so terraform init installs it. Scripts find the program on the PATH.
 func NewMirroredCLI(t testing.TB, program string) *CLI {
 	t.Helper()
 	c := &CLI{TB: t, Dir: t.TempDir()}
@@ -89,15 +89,14 @@ func NewMirroredCLI(t testing.TB, program string) *CLI {
 	return c
 }
 
-// Script runs a script of the shell in the directory, and returns what it prints. What it started in the
-// background must have ended with it.
+// Script runs a shell script in the directory, and returns its output. Background processes must end with the script.
 func (c *CLI) Script(script string) (string, error) {
 	c.Helper()
 	return c.output(exec.CommandContext(c.Context(), "sh",
 		"-euc", "terraform() { command '"+terraformProgram()+"' \"$@\"; }\n"+script))
 }
 
-// LedgerURL is that of the default ledger.
+// LedgerURL is the URL of the default ledger.
 func (c *CLI) LedgerURL() string {
 	return "sqlite://" + filepath.Join(c.Dir, "terraform-provider-sandbox", "ledger.db")
 }
@@ -122,7 +121,7 @@ func (c *CLI) Read(name string) string {
 	return string(text)
 }
 
-// Run runs Terraform and returns what it prints. Exit codes of plan other than 1 are success.
+// Run runs Terraform and returns its output. Exit codes of plan other than 1 are success.
 func (c *CLI) Run(args ...string) string {
 	c.Helper()
 	out, err := c.run(args...)
@@ -132,7 +131,7 @@ func (c *CLI) Run(args ...string) string {
 	return out
 }
 
-// Fail runs Terraform, which must fail, and returns what it prints.
+// Fail runs Terraform, which must fail, and returns its output.
 func (c *CLI) Fail(args ...string) string {
 	c.Helper()
 	out, err := c.run(args...)
@@ -145,13 +144,13 @@ func (c *CLI) Fail(args ...string) string {
 func (c *CLI) run(args ...string) (string, error) {
 	out, err := c.output(exec.CommandContext(c.Context(), terraformProgram(), args...))
 	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.ExitCode() == 2 { // plan -detailed-exitcode: there are changes
+	if errors.As(err, &exit) && exit.ExitCode() == 2 { // plan -detailed-exitcode found changes
 		err = nil
 	}
 	return out, err
 }
 
-// output runs a command in the directory and returns what it prints on both of its outputs.
+// output runs a command in the directory and returns its standard output and error together.
 func (c *CLI) output(cmd *exec.Cmd) (string, error) {
 	cmd.Dir, cmd.Env = c.Dir, append(os.Environ(), c.Env...)
 	var out bytes.Buffer
@@ -160,7 +159,7 @@ func (c *CLI) output(cmd *exec.Cmd) (string, error) {
 	return out.String(), err
 }
 
-// terraformProgram is the command line that the tests run on.
+// terraformProgram is the CLI that the tests run.
 func terraformProgram() string { return cmp.Or(os.Getenv("TF_ACC_TERRAFORM_PATH"), "terraform") }
 
 // Diagnostic is an error or warning of a plan.
@@ -171,14 +170,14 @@ type Diagnostic struct {
 	Address  string `json:"address"`
 }
 
-// Plan is what terraform plan -json says.
+// Plan is the output of terraform plan -json.
 type Plan struct {
 	Diagnostics []Diagnostic
 	// Changes are the planned actions by address.
 	Changes map[string]string
 }
 
-// Plan plans, which must succeed. That the provider was built here is left out of the warnings.
+// Plan runs terraform plan, which must succeed. It omits the warning about dev_overrides.
 func (c *CLI) Plan() Plan {
 	c.Helper()
 	p := Plan{Changes: map[string]string{}}
@@ -206,7 +205,7 @@ func (c *CLI) Plan() Plan {
 	return p
 }
 
-// Warning returns the one warning with a summary.
+// Warning returns the only warning with a summary.
 func (p Plan) Warning(t testing.TB, summary string) Diagnostic {
 	t.Helper()
 	var found []Diagnostic

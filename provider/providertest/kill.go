@@ -9,18 +9,19 @@ import (
 	"time"
 )
 
-// Kill is what KillWhen kills.
+// Kill selects the processes that KillWhen kills.
 type Kill int
 
 const (
-	// Terraform alone: its provider must end by itself.
+	// Terraform alone. Its provider must end by itself.
 	Terraform Kill = iota
-	// Both Terraform and its provider.
+	// Both is Terraform and its provider.
 	Both
 )
 
-// KillWhen runs Terraform and kills it with SIGKILL once due says so, which is asked every few milliseconds. It reports
-// whether Terraform was killed before it ended by itself, and what it printed. When it returns, the provider has ended.
+// KillWhen runs Terraform and kills it with SIGKILL once due returns true. It polls due every few milliseconds. It
+// reports whether it killed Terraform before Terraform ended by itself, and what Terraform printed. The provider has
+// ended when it returns.
 func (c *CLI) KillWhen(what Kill, due func() bool, args ...string) (killed bool, printed string) {
 	c.Helper()
 	cmd := exec.CommandContext(c.Context(), terraformProgram(), args...)
@@ -28,7 +29,7 @@ func (c *CLI) KillWhen(what Kill, due func() bool, args ...string) (killed bool,
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = time.Minute // a provider that lives on may hold the outputs
+	cmd.WaitDelay = time.Minute // a provider that keeps running may keep the outputs open
 	if err := cmd.Start(); err != nil {
 		c.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func (c *CLI) KillWhen(what Kill, due func() bool, args ...string) (killed bool,
 			}
 			target := cmd.Process.Pid
 			if what == Both {
-				target = -target // the group
+				target = -target // the process group
 			}
 			err := syscall.Kill(target, syscall.SIGKILL)
 			if err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -66,7 +67,7 @@ func (c *CLI) KillWhen(what Kill, due func() bool, args ...string) (killed bool,
 	}
 }
 
-// awaitGroup waits until no process of a group is left.
+// awaitGroup waits until a process group has ended.
 func (c *CLI) awaitGroup(group int, poll *time.Ticker) {
 	c.Helper()
 	for end := time.Now().Add(2 * time.Minute); !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH); <-poll.C {

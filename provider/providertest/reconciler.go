@@ -14,30 +14,30 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
-// Reconciler is a reconciler that runs on a world's ledger.
+// Reconciler runs on a world's ledger.
 type Reconciler struct {
 	URL, Token string
 	// SecretFile holds the secret of its game servers.
 	SecretFile string
-	// Configuration is that of a provider that uses it.
+	// Configuration configures a provider to use it.
 	Configuration string
-	// Stop ends it; a second call does nothing.
+	// Stop stops it. A second call does nothing.
 	Stop func()
 }
 
-// Reconciler starts a reconciler on the world's ledger. It ends with the test.
+// Reconciler starts a reconciler on the world's ledger. It stops at the end of the test.
 func (w *World) Reconciler() Reconciler {
 	w.Helper()
 	return w.ReconcilerWith(host.Config{})
 }
 
-// ReconcilerWith starts one that allows sandboxes this of its host.
+// ReconcilerWith starts a reconciler that allows sandboxes this host access.
 func (w *World) ReconcilerWith(allow host.Config) Reconciler {
 	w.Helper()
 	return w.ReconcilerOf(func(c *reconciler.Config) { c.Host = allow })
 }
 
-// ReconcilerOf starts one whose configuration is changed.
+// ReconcilerOf starts a reconciler with a changed configuration.
 func (w *World) ReconcilerOf(change func(*reconciler.Config)) Reconciler {
 	w.Helper()
 	token := rand.Text() + rand.Text()

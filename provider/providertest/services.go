@@ -8,14 +8,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 )
 
-// OverBothServices runs a test in process and against a reconciler, with the configuration of the provider for each.
+// OverBothServices runs a test in process and against a reconciler. The test receives the provider configuration of
+// each.
 func OverBothServices(t *testing.T, test func(t *testing.T, w *World, provider string)) {
 	t.Helper()
 	OverServices(t, host.Config{}, test)
 }
 
-// OverAService runs a test against a reconciler, and with SANDBOX_TEST_LONG also in process: the two services behave
-// alike, as servicetest shows, and a test takes up to half a minute over each.
+// OverAService runs a test against a reconciler, and with SANDBOX_TEST_LONG also in process. One is usually enough:
+// servicetest shows that the two services behave alike, and a test may take half a minute on each.
 func OverAService(t *testing.T, test func(t *testing.T, w *World, provider string)) {
 	t.Helper()
 	if os.Getenv("SANDBOX_TEST_LONG") != "" {
@@ -26,8 +27,8 @@ func OverAService(t *testing.T, test func(t *testing.T, w *World, provider strin
 	test(t, w, w.Reconciler().Configuration)
 }
 
-// OverAnEngineThatFails is OverBothServices with a proxy between the service and the engine, which can misbehave.
-// The world's own Docker is the engine itself.
+// OverAnEngineThatFails is OverBothServices with a proxy between the service and the engine. The proxy can misbehave.
+// The world's Docker client bypasses it.
 func OverAnEngineThatFails(t *testing.T, test func(t *testing.T, w *World, provider string, engine *dockertest.Proxy)) {
 	t.Helper()
 	over(t, func(t *testing.T, configure func(w *World) string) {
@@ -36,7 +37,7 @@ func OverAnEngineThatFails(t *testing.T, test func(t *testing.T, w *World, provi
 	}, host.Config{})
 }
 
-// NewThroughProxy makes a world whose services reach the engine through a proxy.
+// NewThroughProxy creates a world whose services reach the engine through a proxy.
 func NewThroughProxy(t *testing.T) (*World, *dockertest.Proxy) {
 	t.Helper()
 	w, engine := New(t), dockertest.NewProxy(t)
@@ -44,7 +45,7 @@ func NewThroughProxy(t *testing.T) (*World, *dockertest.Proxy) {
 	return w, engine
 }
 
-// OverServices runs a test in process, and against a reconciler that allows sandboxes this of its host.
+// OverServices runs a test in process, and against a reconciler that allows sandboxes this host access.
 func OverServices(t *testing.T, allow host.Config, test func(t *testing.T, w *World, provider string)) {
 	t.Helper()
 	over(t, func(t *testing.T, configure func(w *World) string) {
@@ -53,7 +54,7 @@ func OverServices(t *testing.T, allow host.Config, test func(t *testing.T, w *Wo
 	}, allow)
 }
 
-// over runs a test for each service, which begins with the configuration of the provider for its world.
+// over runs a test for each service. The test calls configure for the provider configuration of its world.
 func over(t *testing.T, test func(t *testing.T, configure func(w *World) string), allow host.Config) {
 	t.Helper()
 	t.Run("embedded", func(t *testing.T) {

@@ -1,5 +1,5 @@
-// Package providertest is what acceptance tests of the provider stand on: the real Terraform CLI,
-// the real Docker Engine, and for each test a ledger of its own, in process or behind a reconciler.
+// Package providertest is the base of the provider's acceptance tests: the real Terraform CLI, the real Docker Engine,
+// and a ledger for each test, in process or behind a reconciler.
 package providertest
 
 import (
@@ -30,25 +30,25 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// World is one test's ledger, and the engine that it works with.
+// World is one test's ledger and engine.
 type World struct {
 	testing.TB
-	// LedgerURL is the ledger's. It is empty until something opens it.
+	// LedgerURL is the URL of the ledger, which does not exist until something opens it.
 	LedgerURL string
 	// Image has a shell and is on the engine.
 	Image  string
 	Docker *dockerapi.Client
-	// Name is unique to the test, for environments and images.
+	// Name is unique to the test. It names environments and images.
 	Name string
 
-	engine string // the address at which services reach the engine; "" is the default address
+	engine string // the engine address for services; "" is the default
 
 	mu   sync.Mutex // guards last
 	last io.Closer  // the provider of the latest Terraform command
 }
 
-// New makes a world. Its test is skipped without TF_ACC, and fails if it leaves anything of its
-// ledgers on the engine.
+// New creates a world. It skips the test without TF_ACC. The test fails if it leaves anything of its ledgers on the
+// engine.
 func New(t testing.TB) *World {
 	t.Helper()
 	if os.Getenv("TF_ACC") == "" {
@@ -70,11 +70,11 @@ func (w *World) NewLedger() string {
 // Watch fails the test if it leaves anything of this ledger on the engine.
 func (w *World) Watch(ledgerURL string) { w.Cleanup(func() { w.checkNothingLeft(ledgerURL) }) }
 
-// Providers are the provider in process, for terraform-plugin-testing.
+// Providers returns the provider in process, for terraform-plugin-testing.
 func (w *World) Providers() map[string]func() (tfprotov6.ProviderServer, error) {
 	return map[string]func() (tfprotov6.ProviderServer, error){
 		"sandbox": func() (tfprotov6.ProviderServer, error) {
-			w.closeProvider() // that of the command before
+			w.closeProvider() // of the previous command
 			p := provider.New("test")()
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *World) closeProvider() {
 	}
 }
 
-// Embedded is the configuration of a provider that keeps the ledger itself.
+// Embedded returns the configuration of a provider with an embedded ledger.
 func (w *World) Embedded() string {
 	var engine string
 	if w.engine != "" {
@@ -104,14 +104,14 @@ func (w *World) Embedded() string {
 	return fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n%s}\n", w.LedgerURL, engine)
 }
 
-// Service is the lease service on the same ledger in another engine, as a second process has it:
-// what happens in games, or behind Terraform's back, is done with it.
+// Service returns a lease service on the same ledger with its own engine, like a second process. Tests use it for
+// events in games and changes outside Terraform.
 func (w *World) Service() service.Service {
 	w.Helper()
 	return w.ServiceOn(w.LedgerURL)
 }
 
-// ServiceOn is the lease service on another ledger.
+// ServiceOn returns a lease service on another ledger.
 func (w *World) ServiceOn(url string) service.Service {
 	w.Helper()
 	executor, err := docker.New(docker.Config{})
@@ -124,7 +124,7 @@ func (w *World) ServiceOn(url string) service.Service {
 	return engine
 }
 
-// Condition tells the ledger that something happened in a game.
+// Condition delivers a condition to the ledger, as a game server does.
 func (w *World) Condition(service service.Service, condition, environment, agent string) {
 	w.Helper()
 	c := sandbox.Condition{
@@ -173,7 +173,7 @@ func (w *World) containers(label string) []string {
 	return ids
 }
 
-// RemoveContainers removes them as docker rm -f does.
+// RemoveContainers removes the containers of an environment's sandboxes, as docker rm -f does.
 func (w *World) RemoveContainers(environment string) {
 	w.Helper()
 	ids := w.Containers(environment)
@@ -185,10 +185,10 @@ func (w *World) RemoveContainers(environment string) {
 	}
 }
 
-// checkNothingLeft fails the test, and cleans up, when something of a ledger is still on the engine.
+// checkNothingLeft fails the test if anything of a ledger is still on the engine, and removes it.
 func (w *World) checkNothingLeft(url string) {
 	if !exists(url) {
-		return // nothing has needed it
+		return // no test step opened it
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -220,7 +220,7 @@ func (w *World) checkNothingLeft(url string) {
 	}
 }
 
-// WriteFile writes a file of the test and returns its path.
+// WriteFile writes a temporary file and returns its path.
 func (w *World) WriteFile(name, content string) string {
 	w.Helper()
 	path := filepath.Join(w.TempDir(), name)
@@ -236,7 +236,7 @@ func exists(ledgerURL string) bool {
 	return !errors.Is(err, os.ErrNotExist)
 }
 
-// Must ends the test at an error.
+// Must fails the test on an error.
 func (w *World) Must(err error) {
 	w.Helper()
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package spread reads configurations and plans in which a whole object is not known yet, as one of a variable or of
-// another resource may be. A struct cannot hold such an object. It can hold the object's attributes, each unknown.
+// Package spread reads configurations and plans in which a whole object is unknown, for example because it comes from a
+// variable or another resource. A struct cannot hold such an object, but it can hold the object's attributes, each
+// unknown.
 package spread
 
 import (
@@ -7,20 +8,20 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// Config returns the configuration with every unknown object spread.
+// Config returns the configuration with every unknown object spread into unknown attributes.
 func Config(c tfsdk.Config) tfsdk.Config {
 	c.Raw = spread(c.Raw)
 	return c
 }
 
-// Plan returns the plan with every unknown object spread.
+// Plan returns the plan with every unknown object spread into unknown attributes.
 func Plan(p tfsdk.Plan) tfsdk.Plan {
 	p.Raw = spread(p.Raw)
 	return p
 }
 
-// Back makes the objects of a plan unknown again that are unknown in the plan that was spread: Terraform does not
-// accept known parts of what the configuration does not know.
+// Back restores the unknown objects of the original plan in a plan: Terraform rejects known parts of an object that the
+// configuration does not know.
 func Back(spread tfsdk.Plan, to *tfsdk.Plan) {
 	to.Raw = transform(to.Raw, func(at *tftypes.AttributePath, v tftypes.Value) tftypes.Value {
 		was, _, err := tftypes.WalkAttributePath(spread.Raw, at)
@@ -55,7 +56,7 @@ func transform(v tftypes.Value, f func(*tftypes.AttributePath, tftypes.Value) tf
 		return f(at, v), nil
 	})
 	if err != nil {
-		panic(err) // f keeps every type, and never fails
+		panic(err) // transform's function keeps all types, and never fails
 	}
 	return out
 }

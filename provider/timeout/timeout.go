@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
 )
 
-// Block is timeouts.Block with a description of its own, which that one has no option for, and without durations
-// that leave no time at all.
+// Block is timeouts.Block with its own description, for which that function has no option. It refuses durations that
+// leave no time.
 func Block(ctx context.Context, opts timeouts.Opts) schema.Block {
 	block := timeouts.Block(ctx, opts)
 	nested, ok := block.(schema.SingleNestedBlock)
@@ -30,7 +30,7 @@ func Block(ctx context.Context, opts timeouts.Opts) schema.Block {
 	return nested
 }
 
-// Positive refuses durations of 0s and less, with which an operation fails before it begins.
+// Positive refuses durations of 0s or less, with which an operation fails before it begins.
 type Positive struct{}
 
 // Description implements validator.Describer.

@@ -1,4 +1,4 @@
-// Package upgrade takes over states that were written by earlier schemas of resources.
+// Package upgrade upgrades states that earlier schemas of resources wrote.
 package upgrade
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// FromBlocks upgrades states of version 0, in which the named lists were blocks: a list that the configuration did not
-// have was empty there, and is null as an attribute. kind is the type of the state now.
+// FromBlocks upgrades states of version 0, in which the named lists were blocks. There, an omitted list was empty; as
+// an attribute, it is null. kind is the current type of the state.
 func FromBlocks(kind tftypes.Type, lists ...string) map[int64]resource.StateUpgrader {
 	return map[int64]resource.StateUpgrader{0: {
 		StateUpgrader: func(_ context.Context, req resource.UpgradeStateRequest, resp *resource.UpgradeStateResponse) {

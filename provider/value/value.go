@@ -1,4 +1,4 @@
-// Package value turns values of the domain into values of Terraform.
+// Package value converts domain values to Terraform values.
 package value
 
 import (
@@ -15,7 +15,7 @@ func String[T ~string](s T) types.String {
 	return types.StringValue(string(s))
 }
 
-// Time returns the time in RFC 3339 and UTC, null for the zero time.
+// Time returns the time in RFC 3339 and UTC, or null for the zero time.
 func Time(t time.Time) types.String {
 	if t.IsZero() {
 		return types.StringNull()
@@ -23,5 +23,5 @@ func Time(t time.Time) types.String {
 	return types.StringValue(t.UTC().Format(time.RFC3339Nano))
 }
 
-// Cores returns thousandths of a core as cores.
+// Cores converts thousandths of a core to cores.
 func Cores(millis int64) types.Float64 { return types.Float64Value(float64(millis) / 1000) }
