@@ -22,7 +22,7 @@ const (
 	bob   = "did:plc:bob"
 )
 
-// world has an environment in which alice's lease goes on and bob's vanished.
+// world creates an environment in which alice's lease is active and bob's sandbox has vanished.
 func world(t *testing.T, w *providertest.World) {
 	t.Helper()
 	service := w.Service()
@@ -260,7 +260,7 @@ data "sandbox_drift" "open" {
 				at("drift.all", top("findings").AtSliceIndex(0).AtMapKey("lease_id"), text(sandbox.LeaseID(bob, w.Name))),
 				at("drift.vanished", top("findings"), knownvalue.ListSizeExact(1)),
 				at("drift.changed", top("findings"), knownvalue.ListSizeExact(0)),
-				// when the finding is resolved depends on who looks after the sandbox
+				// when the finding is resolved depends on the service
 				at("drift.open", top("findings"), knownvalue.NotNull()),
 				at("drift.resolved", top("findings"), knownvalue.NotNull()),
 				at("drift.elsewhere", top("findings"), knownvalue.ListSizeExact(0)),

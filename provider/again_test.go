@@ -12,7 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A lease that is to be leased again is so in place, at every end, and waits unchanged while its environment has ended.
+// An ended lease that is leased again changes in place, after every kind of end. While its environment has ended, it
+// waits unchanged.
 func TestAnEndedLeaseIsLeasedAgainInPlace(t *testing.T) {
 	t.Parallel()
 	server, schemas, engine, _ := newInMemory(t)
@@ -52,7 +53,7 @@ func TestAnEndedLeaseIsLeasedAgainInPlace(t *testing.T) {
 		must(c.settled(t.Context(), config))
 	}
 	inGame(t, engine, "agent.death", "did:plc:ann")
-	again(2, configured("48h")) // what is fixed at the beginning of a lease is for the next one
+	again(2, configured("48h")) // settings that are fixed at the start of a lease are for the next one
 	inGame(t, engine, "game.finished", "")
 	must(c.settled(t.Context(), configured("48h")))
 	if is := object(c.state); is["end_reason"].IsNull() {
@@ -65,7 +66,7 @@ func TestAnEndedLeaseIsLeasedAgainInPlace(t *testing.T) {
 	must(c.destroy(t.Context()))
 }
 
-// inGame delivers a condition of the game.
+// inGame delivers a condition, as a game server does.
 func inGame(t *testing.T, engine *leasing.Service, condition, agent string) {
 	t.Helper()
 	c := sandbox.Condition{

@@ -12,8 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// The value of a secret is in no plan, no state, no log however detailed, and nowhere in clear in
-// the ledger.
+// A secret's value is in no plan, no state and no log of any level, and the ledger holds it only encrypted.
 func TestAccSecretsStandNowhere(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

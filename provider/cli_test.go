@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// program is the provider, built when the first test needs it.
+// program is the provider, which the first test that needs it builds.
 var program func() (string, error)
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// terraform is the command line in a directory with this configuration.
+// terraform returns a CLI in a directory with this configuration.
 func terraform(t *testing.T, configuration string) *providertest.CLI {
 	t.Helper()
 	path, err := program()
@@ -71,8 +71,8 @@ resource "sandbox_lease" %q {
 `, agent, agent, more)
 }
 
-// What a plan says of leases that ended, vanished and were changed: each once, by name, and again
-// only as long as there is something to do about it.
+// A plan reports leases that ended, vanished or were changed: each once, by name. Later plans repeat a report only
+// while something remains to be done about it.
 func TestAccPlanTellsWhatHappened(t *testing.T) {
 	t.Parallel()
 	providertest.OverAService(t, func(t *testing.T, w *providertest.World, configuration string) {
@@ -94,7 +94,7 @@ func TestAccPlanTellsWhatHappened(t *testing.T) {
 	})
 }
 
-// happen ends two leases, removes the sandbox of one and changes that of another.
+// happen ends two leases, removes the sandbox of a third and changes that of a fourth.
 func happen(t *testing.T, w *providertest.World) {
 	t.Helper()
 	service := w.Service()
@@ -171,7 +171,7 @@ func TestAccProviderAlone(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// A reconciler from the environment, whose token reaches neither state nor logs.
+// A reconciler from the environment variables. Its token reaches neither state nor logs.
 func TestAccReconcilerFromTheEnvironment(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -193,8 +193,8 @@ func TestAccReconcilerFromTheEnvironment(t *testing.T) {
 	}
 }
 
-// Terraform plans once more before it applies, sees another context_hash than was approved, and
-// stops there itself: a provider is not told which plan that is, so the words are Terraform's.
+// Terraform plans again before it applies, sees another context_hash than the approved one, and stops by itself. A
+// provider cannot know which of the plans it makes, so the message is Terraform's.
 func TestAccContextChangedBetweenPlanAndApply(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -215,7 +215,7 @@ func TestAccContextChangedBetweenPlanAndApply(t *testing.T) {
 	}
 }
 
-// A plan that was approved before a game ended is still applied; the next one tells of the end.
+// A plan that was approved before a game ended is still applied. The next plan reports the end.
 func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 )
 
-// TestTheSchedulingPolicyIsDefaultOrDurableObject: another one is refused at plan, and what is configured reaches the
+// TestTheSchedulingPolicyIsDefaultOrDurableObject: the plan refuses other policies, and a configured policy reaches the
 // account.
 func TestTheSchedulingPolicyIsDefaultOrDurableObject(t *testing.T) {
 	t.Parallel()

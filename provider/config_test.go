@@ -152,7 +152,7 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 	}
 }
 
-// A user who sets only a token probably wants a reconciler. One who sets the ledger wants the ledger.
+// A user who sets only a token probably wants a reconciler. A user who sets the ledger wants the ledger.
 func TestATokenWithoutAURLIsAWarning(t *testing.T) {
 	t.Parallel()
 	token := env(envReconcilerToken, "t")
@@ -178,13 +178,13 @@ func TestATokenWithoutAURLIsAWarning(t *testing.T) {
 	}
 }
 
-// Values that are known only after an apply are no error until something needs them.
+// Values that are known only after an apply cause no error until something needs them.
 func TestUnknownConfiguration(t *testing.T) {
 	t.Parallel()
 	unknown := types.StringUnknown()
 	tests := map[string]struct {
 		m                model
-		service, engine  string // the attributes that the error names; "" is none
+		service, engine  string // the attributes that the error names; "" means no error
 		withoutPriceBook bool
 	}{
 		"reconciler": {m: model{Reconciler: block(unknown, unknown)}, service: "reconciler.url, reconciler.token"},

@@ -11,18 +11,18 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 )
 
-// core asks a provider about one object what Terraform's core asks, and checks the answers as it does: a plan that
-// does not follow from the configuration, an inconsistent final plan, and an inconsistent result are errors.
+// core sends a provider the requests of Terraform's core about one object, and checks the answers as core does. Errors
+// are a plan that does not follow from the configuration, an inconsistent final plan, and an inconsistent result.
 type core struct {
 	server  tfprotov6.ProviderServer
 	schemas *tfprotov6.GetProviderSchemaResponse
 	kind    string
 	block   *tfprotov6.SchemaBlock
 	fields  []*tfprotov6.SchemaAttribute
-	// state is null before the object is made and after it is destroyed.
+	// state is null before the object is created and after it is destroyed.
 	state   tftypes.Value
 	private []byte
-	// hasty plans only once what is known from the first.
+	// hasty plans only once if the first plan knows everything.
 	hasty bool
 }
 
@@ -34,7 +34,7 @@ func newCore(server tfprotov6.ProviderServer, schemas *tfprotov6.GetProviderSche
 	}
 }
 
-// fields are the attributes of a block. A block in it is like an attribute that nests.
+// fields returns the attributes of a block. A nested block is like a nested attribute.
 func fields(b *tfprotov6.SchemaBlock) []*tfprotov6.SchemaAttribute {
 	all := slices.Clone(b.Attributes)
 	for _, n := range b.BlockTypes {
@@ -48,7 +48,7 @@ func fields(b *tfprotov6.SchemaBlock) []*tfprotov6.SchemaAttribute {
 	return all
 }
 
-// configure configures the provider, with nothing set, as Terraform does before it refreshes and before it applies.
+// configure configures the provider without any settings, as Terraform does before it refreshes and before it applies.
 func configure(ctx context.Context, server tfprotov6.ProviderServer,
 	schemas *tfprotov6.GetProviderSchemaResponse) error {
 	configured, err := server.ConfigureProvider(ctx, &tfprotov6.ConfigureProviderRequest{
@@ -60,7 +60,7 @@ func configure(ctx context.Context, server tfprotov6.ProviderServer,
 	return refused(configured.Diagnostics)
 }
 
-// refusal is what a provider says of a configuration that it does not accept.
+// refusal has the diagnostics about a configuration that the provider does not accept.
 type refusal []*tfprotov6.Diagnostic
 
 func (r refusal) Error() string { return text(r) }
@@ -77,7 +77,7 @@ func refused(diags []*tfprotov6.Diagnostic) error {
 func (c *core) dynamic(v tftypes.Value) *tfprotov6.DynamicValue {
 	d, err := tfprotov6.NewDynamicValue(c.block.ValueType(), v)
 	if err != nil {
-		panic(err) // the test made a value of another type
+		panic(err) // the test built a value of another type
 	}
 	return &d
 }
@@ -98,7 +98,7 @@ func (c *core) validate(ctx context.Context, config tftypes.Value) error {
 	return refused(resp.Diagnostics)
 }
 
-// plan plans from a state. A refusal is an answer like any other; every other error is a defect.
+// plan plans from a state. A refusal is a valid answer; every other error is a defect.
 func (c *core) plan(ctx context.Context, prior, config tftypes.Value) (planned tftypes.Value, private []byte,
 	replace bool, err error) {
 	if err := c.validate(ctx, config); err != nil {
@@ -121,7 +121,7 @@ func (c *core) plan(ctx context.Context, prior, config tftypes.Value) (planned t
 		follows(c.fields, "", object(prior), object(config), object(planned))
 }
 
-// change plans a configuration that is known in part, plans it once more when all of it is known, and applies it.
+// change plans a partly known configuration, plans again when all of it is known, and applies it.
 func (c *core) change(ctx context.Context, early, config tftypes.Value) error {
 	first, private, replace, err := c.plan(ctx, c.state, early)
 	if err != nil {
@@ -164,7 +164,7 @@ func (c *core) apply(ctx context.Context, planned, config tftypes.Value, private
 	}
 	c.state, c.private = state, resp.Private
 	if err := refused(resp.Diagnostics); err != nil {
-		return errors.New("apply: " + err.Error()) // by now, a refusal comes too late
+		return errors.New("apply: " + err.Error()) // at this point, a refusal is too late
 	}
 	if err := compatible("", planned, state); err != nil || !state.IsFullyKnown() {
 		return fmt.Errorf("provider produced inconsistent result after apply: %w", err)
@@ -192,7 +192,7 @@ func (c *core) refresh(ctx context.Context) error {
 	return nil
 }
 
-// settled refreshes the state and plans the same configuration again, which must change nothing.
+// settled refreshes the state and plans the same configuration again. This plan must change nothing.
 func (c *core) settled(ctx context.Context, config tftypes.Value) error {
 	if err := c.refresh(ctx); err != nil {
 		return err
@@ -216,7 +216,7 @@ func (c *core) destroy(ctx context.Context) error {
 	return c.apply(ctx, none, none, nil)
 }
 
-// object returns the attributes of an object, none of one that is null or unknown.
+// object returns the attributes of an object, or none if it is null or unknown.
 func object(v tftypes.Value) map[string]tftypes.Value {
 	var attributes map[string]tftypes.Value
 	if v.IsKnown() && !v.IsNull() {
@@ -227,7 +227,7 @@ func object(v tftypes.Value) map[string]tftypes.Value {
 	return maps.Clone(attributes) // As shares v's own
 }
 
-// proposed is the configuration with what it leaves to the provider as it was before.
+// proposed returns the configuration, with prior values for what the configuration leaves to the provider.
 func proposed(b *tfprotov6.SchemaBlock, prior, config tftypes.Value) tftypes.Value {
 	all := object(config)
 	merge(fields(b), object(prior), all)
@@ -292,7 +292,7 @@ func list(v tftypes.Value) []tftypes.Value {
 	return slices.Clone(elements)
 }
 
-// follows reports a planned value that neither is configured nor was there before nor is the provider's to choose.
+// follows reports a planned value that is neither configured, nor a prior value, nor computed.
 func follows(attributes []*tfprotov6.SchemaAttribute, at string,
 	prior, config, planned map[string]tftypes.Value) error {
 	for _, a := range attributes {
@@ -308,7 +308,7 @@ func follows(attributes []*tfprotov6.SchemaAttribute, at string,
 			if err := follows(a.NestedType.Attributes, here, object(was), object(is), object(will)); err != nil {
 				return err
 			}
-		case a.NestedType != nil && is.IsKnown() && !is.IsNull(): // lists and maps of objects: their elements have defaults
+		case a.NestedType != nil && is.IsKnown() && !is.IsNull(): // lists and maps of objects: elements have defaults
 		case is.IsNull() && a.Computed:
 		case will.Equal(is):
 		case will.Equal(was) && !is.IsNull():
@@ -319,7 +319,7 @@ func follows(attributes []*tfprotov6.SchemaAttribute, at string,
 	return nil
 }
 
-// compatible reports what was known of a value and has become another.
+// compatible reports known parts of a value that have changed.
 func compatible(at string, before, after tftypes.Value) error {
 	if !before.IsKnown() || before.Equal(after) {
 		return nil
@@ -351,7 +351,7 @@ func compatible(at string, before, after tftypes.Value) error {
 			}
 		}
 		return nil
-	case kind.Is(tftypes.Set{}): // known in part: which element became which is not known
+	case kind.Is(tftypes.Set{}): // partly known: how the elements correspond is unknown
 		return nil
 	default:
 		return fmt.Errorf("%s was %s, but now %s", at, before, after)

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/defaults"
 )
 
-// A description says what its schema does: the default, the allowed values, the bounds, and whether a change
-// replaces the object. Of what the configuration may leave out it says what holds then.
+// A description says what its schema does: the default, the allowed values, the bounds, and whether a change replaces
+// the object. If the configuration may omit the attribute, it says what then applies.
 func TestDescriptionsSayWhatSchemasDo(t *testing.T) {
 	t.Parallel()
 	said := 0
@@ -31,8 +31,8 @@ func TestDescriptionsSayWhatSchemasDo(t *testing.T) {
 	}
 }
 
-// walk calls see with every attribute and block of a schema, of a nested block or of a nested attribute.
-// The kinds of schema have no type in common, only the names of their fields.
+// walk calls see for every attribute and block of a schema, a nested block or a nested attribute. The kinds of schema
+// share no type, only the names of their fields.
 func walk(at string, of reflect.Value, see func(at string, of reflect.Value)) {
 	for _, name := range []string{"Attributes", "Blocks"} {
 		members := of.FieldByName(name)
@@ -57,7 +57,7 @@ type described struct {
 	of reflect.Value
 }
 
-// describer is what the framework's own validators, plan modifiers and defaults are.
+// describer is implemented by the framework's validators, plan modifiers and defaults.
 type describer interface {
 	Description(ctx context.Context) string
 }
@@ -73,13 +73,13 @@ func (d described) text() string {
 	return of.GetDescription()
 }
 
-// is reports a setting of the attribute, such as Required; a block is nothing of the kind.
+// is reports a setting of an attribute, such as Required. For a block it is false.
 func (d described) is(setting string) bool {
 	field := d.of.FieldByName(setting)
 	return field.IsValid() && field.Bool()
 }
 
-// list returns the validators or the plan modifiers.
+// list returns the descriptions of the validators or the plan modifiers.
 func (d described) list(field string) []string {
 	var all []string
 	if of := d.of.FieldByName(field); of.IsValid() {
@@ -94,13 +94,13 @@ var (
 	choice = regexp.MustCompile(`value must be one of: \[(.*)\]`)
 	quoted = regexp.MustCompile(`"([^"]+)"`)
 	bound  = regexp.MustCompile(`must be (?:between|at least|at most) ([\d.]+)(?: and ([\d.]+))?`)
-	// notEmpty goes without saying.
+	// notEmpty needs no mention.
 	notEmpty = regexp.MustCompile(`must (?:be|contain) at least 1\b`)
-	// absent is how a description begins to say what holds without a value.
+	// absent matches how a description says what applies without a value.
 	absent = regexp.MustCompile(`Default: |[Rr]equired|must be given`)
 )
 
-// missing lists what the description should say and does not.
+// missing lists what the description should say but does not.
 func (d described) missing(ctx context.Context) []string {
 	text := d.text()
 	var all []string
@@ -140,7 +140,7 @@ func (d described) missing(ctx context.Context) []string {
 	return all
 }
 
-// defaultValue returns the default as a configuration has it.
+// defaultValue returns the default in the form of a configuration.
 func (d described) defaultValue(ctx context.Context) (string, bool) {
 	field := d.of.FieldByName("Default")
 	if !field.IsValid() || field.IsNil() {

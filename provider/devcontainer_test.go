@@ -12,7 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// What a devcontainer.json asks for and a sandbox cannot have is said by the plan that builds the image, and by no other.
+// The plan that builds an image lists the settings of its devcontainer.json that a sandbox cannot have. No later plan
+// does.
 func TestAPlanSaysOnceWhatOfADevcontainerHasNoEffect(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

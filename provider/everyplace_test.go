@@ -13,15 +13,15 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 )
 
-// trial says how every place of a schema is tried.
+// trial says how to try every place of a schema.
 type trial struct {
 	sound sound
-	// needs is what a place cannot be set without, or not without a value of its own: nil stands for the first sound one.
-	// The longest prefix of a place counts.
+	// needs maps a place to what it cannot be set without, or not without a specific value. nil means the first sound
+	// value. The longest prefix of a place counts.
 	needs map[string]map[string]any
 }
 
-// place is an attribute that a configuration may set, at any depth.
+// place is an attribute that a configuration may set, at any nesting depth.
 type place struct {
 	*tfprotov6.SchemaAttribute
 	path string
@@ -40,11 +40,11 @@ func places(attributes []*tfprotov6.SchemaAttribute, at string) (all []place) {
 	return all
 }
 
-// present are the places that a configuration has beside those that are required, with their values; nil stands for
-// the first sound one.
+// present has the places that a configuration sets besides the required ones, with their values. nil means the first
+// sound value.
 type present map[string]any
 
-// around is what a configuration with a place has.
+// around returns what a configuration with a place sets.
 func (tr trial) around(at string) present {
 	all, seen := present{}, map[string]bool{}
 	var add func(at string)
@@ -68,7 +68,7 @@ func (tr trial) around(at string) present {
 	return all
 }
 
-// beside is what a place needs.
+// beside returns what a place needs.
 func (tr trial) beside(at string) map[string]any {
 	for to := at; ; to = parent(to) {
 		if needs, ok := tr.needs[to]; ok || to == "" {
@@ -82,7 +82,7 @@ func parent(at string) string {
 	return at[:max(i, 0)]
 }
 
-// configuration returns sound values of what is present, and of what is required beside it.
+// configuration returns sound values for what is present and for what is required.
 func (tr trial) configuration(attributes []*tfprotov6.SchemaAttribute, at string, has present) map[string]any {
 	values := map[string]any{}
 	for _, a := range attributes {
@@ -100,7 +100,7 @@ func (tr trial) configuration(attributes []*tfprotov6.SchemaAttribute, at string
 	return values
 }
 
-// values are the sound values of an attribute.
+// values returns the sound values of an attribute.
 func (tr trial) values(a *tfprotov6.SchemaAttribute, here string, has present) []any {
 	if a.NestedType == nil {
 		return tr.sound[here]
@@ -108,7 +108,7 @@ func (tr trial) values(a *tfprotov6.SchemaAttribute, here string, has present) [
 	return []any{nested(a.NestedType, tr.configuration(a.NestedType.Attributes, here+".", has))}
 }
 
-// put sets a place of a configuration that has its parents.
+// put sets a place in a configuration that already has its parents.
 func put(values map[string]any, at string, v any) {
 	steps := strings.Split(at, ".")
 	for _, step := range steps[:len(steps)-1] {
@@ -124,7 +124,7 @@ func put(values map[string]any, at string, v any) {
 	values[steps[len(steps)-1]] = v
 }
 
-// outcomes are what a value turns out to be once all is known: a sound value, or null, for what was unknown.
+// outcomes returns the final values of a value: a sound value or null for an unknown one.
 func (tr trial) outcomes(p place, v any, has present) []any {
 	sound := tr.values(p.SchemaAttribute, p.path, has)
 	if _, is := v.(unknown); is && !p.Required {
@@ -163,9 +163,9 @@ func (tr trial) outcomes(p place, v any, has present) []any {
 	return all
 }
 
-// every tries every place of a resource with each of its sound values, which must be accepted, and with every odd one,
-// in an object that is made. With SANDBOX_TEST_LONG an object is changed too, what is unknown at first turns out to be
-// each of its outcomes, and all texts are tried with durations and numbers. It returns how many cases there were.
+// every tries every place of a resource in a new object, with each sound value and every odd value. Sound values must
+// be accepted. With SANDBOX_TEST_LONG, it also changes an object, resolves unknown values to each of their outcomes,
+// and tries durations and numbers in all texts. It returns the number of cases.
 func (tr trial) every(t *testing.T, newCore func() *core) (n count) {
 	known := map[string]bool{}
 	for _, p := range places(newCore().fields, "") {
@@ -202,7 +202,7 @@ func (n *count) place(t *testing.T, tr trial, p place, c *core) {
 	}
 	oddly := func(v, outcome any) {
 		refused, err := n.apply(t.Context(), c, with(v), with(outcome))
-		if _, is := v.(unknown); err != nil || is && outcome != nil && refused != nil { // what it becomes is sound
+		if _, is := v.(unknown); err != nil || is && outcome != nil && refused != nil { // the outcome is sound
 			t.Errorf("with %s = %.80v, which becomes %.80v: %v %v", p.path, v, outcome, refused, err)
 		}
 	}
@@ -228,11 +228,11 @@ func (n *count) place(t *testing.T, tr trial, p place, c *core) {
 			}
 		}
 	}
-	each(func() { destroyed(t, c, p.path) }) // made
+	each(func() { destroyed(t, c, p.path) }) // created
 	if all {
 		accepts(sound[0])
 		each(func() { // changed, and back
-			if p.path == "epoch" { // which only goes up
+			if p.path == "epoch" { // it can only rise
 				destroyed(t, c, p.path)
 			}
 			accepts(sound[0])
@@ -259,8 +259,9 @@ func destroyed(t *testing.T, c *core, place string) {
 	}
 }
 
-// Every attribute of every resource is tried with every odd value, while all around it is sound: it is refused with the
-// attribute's name before anything is done, or it is applied as it was planned, and the next plan changes nothing.
+// Every attribute of every resource gets every odd value, while everything around it is sound. Either the provider
+// refuses it with the attribute's name before anything is done, or it is applied as planned and the next plan changes
+// nothing.
 func TestEveryAttributeWithEveryOddValue(t *testing.T) {
 	t.Parallel()
 	server, schemas, dir := leasedInMemory(t)

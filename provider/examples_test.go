@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Every example of a resource is applied as it is written, and what it made is imported as its page says.
+// Every example of a resource is applied as written, and the result is imported as its page says.
 func TestAccExamples(t *testing.T) {
 	t.Parallel()
 	var examples []string
@@ -46,7 +46,7 @@ func TestAccExamples(t *testing.T) {
 			switch filepath.Base(dir) {
 			case "sandbox_container_image":
 				withRegistries(t, w, tf)
-			case "sandbox_environment": // what needs a reconciler is another test's
+			case "sandbox_environment": // another test applies what needs a reconciler
 				w.Must(os.Remove(filepath.Join(tf.Dir, "resource-mount.tf")))
 				w.Must(os.Remove(filepath.Join(tf.Dir, "resource-workspace.tf")))
 			}
@@ -66,7 +66,7 @@ func TestAccExamples(t *testing.T) {
 	}
 }
 
-// withRegistries puts registries of the test in place of those that the examples of images name.
+// withRegistries replaces the registries in the examples of images with the test's.
 func withRegistries(t *testing.T, w *providertest.World, tf *providertest.CLI) {
 	t.Helper()
 	private, public := registrytest.Start(t, registrytest.Options{Auth: true}), registrytest.Start(t, registrytest.Options{})
@@ -91,7 +91,7 @@ func withRegistries(t *testing.T, w *providertest.World, tf *providertest.CLI) {
 	})
 }
 
-// The example with files of the host is applied through a reconciler that allows them.
+// The example with host files is applied through a reconciler that allows them.
 func TestAccExampleOfHostFiles(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -124,7 +124,7 @@ func TestAccExampleOfHostFiles(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// imported forgets the object that the script imports, and imports it. Nothing is made anew.
+// imported removes the object that the script imports from the state, and imports it. Nothing is created again.
 func imported(t *testing.T, tf *providertest.CLI) {
 	t.Helper()
 	script := tf.Read("import.sh")
@@ -144,10 +144,10 @@ func imported(t *testing.T, tf *providertest.CLI) {
 	}
 }
 
-// importBlocks is the file of a resource's example that imports many objects.
+// importBlocks is the example file of a resource that imports many objects.
 const importBlocks = "import-by-string-id.tf"
 
-// takeImports takes the import blocks out of an example, and returns them: what they import does not exist yet.
+// takeImports removes the import blocks from an example and returns them, because the objects do not exist yet.
 func takeImports(t *testing.T, tf *providertest.CLI) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join(tf.Dir, importBlocks)); errors.Is(err, fs.ErrNotExist) {
@@ -160,7 +160,8 @@ func takeImports(t *testing.T, tf *providertest.CLI) string {
 	return blocks
 }
 
-// importedByBlocks forgets all instances of the resource that the blocks import, and imports them by one apply.
+// importedByBlocks removes all instances of the resource that the blocks import from the state, and imports them with
+// one apply.
 func importedByBlocks(t *testing.T, tf *providertest.CLI, blocks string) {
 	t.Helper()
 	resource := regexp.MustCompile(`to = (\S+)\[`).FindStringSubmatch(blocks)[1]
@@ -223,7 +224,7 @@ output "all" {
 	w.Must(w.Service().DeleteEnvironment(context.Background(), sandbox.DeleteEnvironment{ID: w.Name, Force: true}))
 }
 
-// catan makes the game that the examples are about on a ledger, with one player. It ends with the test.
+// catan creates the examples' game with one player on a ledger. It ends with the test.
 func catan(t *testing.T, w *providertest.World, ledgerURL string) service.Service {
 	t.Helper()
 	service := w.ServiceOn(ledgerURL)
@@ -244,7 +245,7 @@ func catan(t *testing.T, w *providertest.World, ledgerURL string) service.Servic
 	return service
 }
 
-// The examples of what only newer CLIs know, asked of the provider as these ask it.
+// The examples of newer CLIs, with the provider called as these CLIs call it.
 func TestAccExamplesOfNewerCLIsAtTheProtocol(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -280,7 +281,7 @@ func settings(t *testing.T, path ...string) map[string]string {
 	return all
 }
 
-// The same examples on a CLI that knows them: terraform query, and terraform apply -invoke.
+// The same examples on a CLI that supports them: terraform query, and terraform apply -invoke.
 func TestAccExamplesOfNewerCLIs(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -311,8 +312,7 @@ func TestAccExamplesOfNewerCLIs(t *testing.T) {
 	}
 }
 
-// Every example of a data source is applied, in one configuration, where there are the game and the player
-// that they are about.
+// Every example of a data source is applied, all in one configuration. The game and the player of the examples exist.
 func TestAccExamplesOfDataSources(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -324,7 +324,7 @@ func TestAccExamplesOfDataSources(t *testing.T) {
 		t.Fatalf("found %v, %v", examples, err)
 	}
 	for _, example := range examples {
-		// An image of that name is built by the example of another test.
+		// The example of another test builds the image with that name.
 		text := strings.ReplaceAll(read(t, example), "examples/rpg-hero:latest", w.Image)
 		tf.Write(filepath.Base(filepath.Dir(example))+".tf", text)
 	}
@@ -339,7 +339,7 @@ func TestAccExamplesOfDataSources(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// copyExamples copies all examples, with the word where the provider comes from in each.
+// copyExamples copies all examples, and adds the provider's source to each.
 func copyExamples(t *testing.T) *providertest.CLI {
 	t.Helper()
 	tf := terraform(t, "")

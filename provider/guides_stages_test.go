@@ -17,16 +17,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
-// stage is what a guide finds when its first command runs, and what tidies up after its last.
+// stage is the setup before a guide's first command, and the cleanup after its last.
 type stage struct {
-	// reconciler says that the guide takes a running one for granted. around configures it, and returns variables.
+	// reconciler says that the guide expects a running reconciler. around configures it, and returns variables.
 	reconciler bool
 	around     func(w *providertest.World, c *reconciler.Config) []string
-	// before and after are scripts of the shell.
+	// before and after are shell scripts.
 	before, after string
 }
 
-// stages are those of all guides that are run.
+// stages are the stages of all guides that the tests run.
 var stages = map[string]stage{
 	"getting-started":       {},
 	"cost-review":           {},
@@ -78,7 +78,7 @@ terraform apply -auto-approve
 		before: callsModels("catan-talking") + "sandbox lease create did:plc:ada catan-talking\n" +
 			"sandbox exec did:plc:ada::catan-talking -- sh -c 'unset http_proxy; wget -q -O - --post-data " +
 			`"{\"model\": \"gpt-5-mini\", \"messages\": []}" $OPENAI_BASE_URL/chat/completions` + "'\n" +
-			"until sandbox llm-call list -q | grep -q .; do sleep 0.2; done\n", // it is recorded within 5 s
+			"until sandbox llm-call list -q | grep -q .; do sleep 0.2; done\n", // recorded within 5 s
 	},
 	"operations": {
 		before: `cat >/etc/sandbox/reconciler.yaml <<EOF
@@ -105,10 +105,10 @@ cd team
 	},
 }
 
-// ready waits until the reconciler that a guide started serves.
+// ready waits until the reconciler that a guide started is ready.
 const ready = "until curl -fsS http://127.0.0.1:8787/readyz >/dev/null 2>&1; do sleep 0.1; done\n"
 
-// withModel is an LLM that answers every question, on the engine's bridge, where the gateways find it as model.test.
+// withModel starts an LLM that answers every question, on the engine's bridge. Gateways reach it as model.test.
 func withModel(w *providertest.World, c *reconciler.Config) []string {
 	w.Helper()
 	bridge, err := w.Docker.NetworkInspect(w.Context(), dockerapi.NetworkBridge, dockerapi.NetworkInspectOptions{})
@@ -130,7 +130,7 @@ func withModel(w *providertest.World, c *reconciler.Config) []string {
 	return []string{"MODEL_URL=http://model.test:" + port, "MODEL_SUBNET=" + bridge.IPAM.Config[0].Subnet}
 }
 
-// withAgent is the agent of the examples, with its model.
+// withAgent adds the agent of the examples and its model.
 func withAgent(w *providertest.World, c *reconciler.Config) []string {
 	w.Helper()
 	chat := filepath.Join(w.TempDir(), "chat")
@@ -142,7 +142,7 @@ func withAgent(w *providertest.World, c *reconciler.Config) []string {
 	return append(withModel(w, c), "CHAT="+chat)
 }
 
-// answer is what the model says, as a stream if it is asked for one.
+// answer writes the model's answer, as a stream if the request asks for one.
 func answer(w http.ResponseWriter, r *http.Request) {
 	var question struct {
 		Stream bool `json:"stream"`
@@ -162,7 +162,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 		"data: {\"choices\":[],%s}\n\ndata: [DONE]\n\n", said, usage)
 }
 
-// callsModels makes an environment with a route to the model.
+// callsModels creates an environment with a route to the model.
 func callsModels(environment string) string {
 	return `sandbox env apply --file - <<EOF
 {
@@ -175,7 +175,7 @@ EOF
 `
 }
 
-// withRepository is a Git server that workspaces may be fetched from.
+// withRepository starts a Git server from which workspaces may fetch.
 func withRepository(w *providertest.World, c *reconciler.Config) []string {
 	w.Helper()
 	server := gittest.New(w.TB)
@@ -186,7 +186,7 @@ func withRepository(w *providertest.World, c *reconciler.Config) []string {
 	}
 }
 
-// elsewhere are the blocks of these guides that another test runs, or that need what a test does not have.
+// elsewhere lists blocks of these guides that another test runs, or that need what a test does not have.
 var elsewhere = map[string]string{
 	"README: curl -fsSL https://github.com/sandbox-lease/terraform-provider-sandbox/releases/latest/download/install.sh | sh": "a release",
 	"README: make install                   # the provider, where terraform init finds it":                                    "it installs",
@@ -197,14 +197,15 @@ var elsewhere = map[string]string{
 	"operations: # games": "a file of secrets",
 }
 
-// others are the guides with commands that other tests run, or that nothing here can run.
+// others lists guides with commands that other tests run, or that no test can run.
 var others = map[string]string{
 	"environments": "examples/environments",
 	"libraries":    "sdk",
 	"security":     "fragments; TestCommandsOfGuidesExist reads them",
 }
 
-// TestEveryGuideIsRun: a guide with commands is run, or says above which test runs it. No exception outlives its block.
+// TestEveryGuideIsRun: the tests run each guide with commands, or the lists above name the test that does. No exception
+// outlives its block.
 func TestEveryGuideIsRun(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("../templates/guides/*")

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Guides are run as they are written: the files that they show are put where they stand, their commands are run
-// one after the other in one shell, and what they print of the output is there.
+// The test runs guides as written. It puts the files that they show in place, runs their commands one after the other
+// in one shell, and compares the output with what they print.
 func TestAccGuidesAreTrue(t *testing.T) {
 	t.Parallel()
 	for name, s := range stages {
@@ -29,7 +29,7 @@ func TestAccGuidesAreTrue(t *testing.T) {
 	}
 }
 
-// The workflow that the guide to CI shows runs what the guide runs.
+// The workflow in the guide to CI runs what the guide runs.
 func TestTheWorkflowRunsWhatItsGuideRuns(t *testing.T) {
 	t.Parallel()
 	guide, seen := read(t, "../templates/guides/ci.md.tmpl"), 0
@@ -52,14 +52,14 @@ type guide struct {
 	steps []step
 }
 
-// step is a file to put into the directory, or commands with what they print.
+// step is a file to write into the directory, or commands with their expected output.
 type step struct {
 	file, commands string
 	prints         []string
 }
 
 var (
-	// part is what a guide consists of: a file that it shows, or a block of code in a language.
+	// part matches the parts of a guide: a file that it shows, or a code block in a language.
 	part = regexp.MustCompile("(?ms)^\\{\\{ (?:tffile|codefile \"\\w+\") \"([^\"]+)\" \\}\\}$|^ *```(\\w+)\n(.*?)^ *```$")
 )
 
@@ -99,7 +99,7 @@ func readPage(t *testing.T, name string) string {
 	return read(t, found[0])
 }
 
-// required is the part of a configuration that the README leaves out.
+// required is the part of a configuration that the README omits.
 const required = `terraform {
   required_providers {
     sandbox = { source = "sandbox-lease/sandbox" }
@@ -134,8 +134,8 @@ func (g guide) run(w *providertest.World, s stage) {
 	}
 }
 
-// serve starts a reconciler and returns the variables with which commands reach it. What a guide leaves there is removed
-// at the end.
+// serve starts a reconciler and returns the variables with which commands reach it. It removes what a guide leaves
+// there at the end.
 func serve(w *providertest.World, around func(*providertest.World, *reconciler.Config) []string) (env []string) {
 	w.Helper()
 	r := w.ReconcilerOf(func(c *reconciler.Config) {
@@ -155,10 +155,10 @@ func serve(w *providertest.World, around func(*providertest.World, *reconciler.C
 	return append(env, "SANDBOX_RECONCILER_URL="+r.URL, "SANDBOX_RECONCILER_TOKEN="+r.Token, "SECRETS="+r.SecretFile)
 }
 
-// mark stands in the output before that of each step.
+// mark comes before the output of each step.
 const mark = "\x01\n"
 
-// script is the guide as a script. A reconciler of a guide gets a port of its own, and ends with the script.
+// script returns the guide as a script. A guide's reconciler gets its own port, and ends with the script.
 func (g guide) script(w *providertest.World, s stage) string {
 	w.Helper()
 	root, err := filepath.Abs("..")
@@ -180,11 +180,11 @@ func (g guide) script(w *providertest.World, s stage) string {
 	return strings.ReplaceAll(requesting(script+s.after, w.Image, root), defaultAddress, freeAddress(w))
 }
 
-// defaultAddress is where a reconciler listens by default.
+// defaultAddress is the default listen address of a reconciler.
 const defaultAddress = "127.0.0.1:8787"
 
-// requesting is a guide as a script: with an image of this engine, and files where a test may have them. A request that is
-// refused fails the script. One that follows something for ever is interrupted.
+// requesting adapts a guide's script to a test: it uses an image of this engine, and paths below the test's root. A
+// refused request fails the script. A command that follows something forever is interrupted.
 func requesting(script, image, root string) string {
 	const endless = "# follows until Ctrl-C"
 	var lines []string
@@ -207,7 +207,7 @@ func requesting(script, image, root string) string {
 	).Replace(strings.Join(lines, ""))
 }
 
-// freeAddress is one on which nothing listens.
+// freeAddress returns an address on which nothing listens.
 func freeAddress(w *providertest.World) string {
 	w.Helper()
 	l, err := (&net.ListenConfig{}).Listen(w.Context(), "tcp", "127.0.0.1:0")
@@ -216,7 +216,7 @@ func freeAddress(w *providertest.World) string {
 	return l.Addr().String()
 }
 
-// printed matches a line that a guide shows, in which … stands for whatever is there.
+// printed matches a line that a guide shows. In it, … matches anything.
 func printed(line string) *regexp.Regexp {
 	words := strings.Fields(line)
 	for i, word := range words {

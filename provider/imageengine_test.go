@@ -26,8 +26,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
 )
 
-// imageEngine is an engine in memory that builds any context, and pushes to and pulls from real registries. One context
-// always becomes the same image, as with the cache of a real engine.
+// imageEngine is an in-memory engine that builds any context, and pushes to and pulls from real registries. The same
+// context always becomes the same image, as with a real engine's cache.
 type imageEngine struct {
 	mu     sync.Mutex
 	images []*engineImage
@@ -43,7 +43,7 @@ type engineImage struct {
 	content v1.Image
 }
 
-// find returns an image by its id, or by one of its names.
+// find returns an image by its id or one of its names.
 func (e *imageEngine) find(ref string) (*engineImage, error) {
 	i := slices.IndexFunc(e.images, func(i *engineImage) bool {
 		return i.id == ref || slices.Contains(i.tags, ref) || slices.Contains(i.digests, ref)
@@ -54,7 +54,7 @@ func (e *imageEngine) find(ref string) (*engineImage, error) {
 	return e.images[i], nil
 }
 
-// keep stores an image, and returns the one that the engine had already.
+// keep stores an image, or returns the existing one.
 func (e *imageEngine) keep(i *engineImage) *engineImage {
 	if had, err := e.find(i.id); err == nil {
 		return had
@@ -72,7 +72,7 @@ func (e *imageEngine) tag(i *engineImage, ref string) {
 
 func (e *imageEngine) ImageBuild(_ context.Context, buildContext io.Reader,
 	options dockerapi.BuildOptions) (dockerapi.BuildResponse, error) {
-	if buildContext != nil { // of the classic builder
+	if buildContext != nil { // the classic builder
 		if _, err := io.Copy(io.Discard, buildContext); err != nil {
 			return dockerapi.BuildResponse{}, err
 		}
@@ -98,14 +98,14 @@ func message(format string, args ...any) io.ReadCloser {
 
 func (*imageEngine) BuildCancel(context.Context, string) error { return nil }
 
-// DialHijack opens a session in which the engine asks for nothing.
+// DialHijack opens a session in which the engine requests nothing.
 func (*imageEngine) DialHijack(context.Context, string, string, map[string][]string) (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	go func() { _, _ = io.Copy(io.Discard, ours) }() // until the session closes its end
 	return session{theirs}, nil
 }
 
-// session is an end of a pipe that fails like a network's connection once it is closed, which its reader expects.
+// session is the end of a pipe. Like a network connection, it fails once it is closed, as its reader expects.
 type session struct{ net.Conn }
 
 func (s session) Read(p []byte) (int, error) {
@@ -169,7 +169,7 @@ func (e *imageEngine) ImagePush(ctx context.Context, ref string,
 	return message(`{"aux": {"Digest": %q}}`, digest), nil
 }
 
-// named notes the digest that a registry has the image under.
+// named records the image's digest in a registry.
 func (i *engineImage) named(ref name.Reference, digest v1.Hash) {
 	if pinned := ref.Context().Name() + "@" + digest.String(); !slices.Contains(i.digests, pinned) {
 		i.digests = append(i.digests, pinned)
@@ -204,7 +204,7 @@ func (*imageEngine) ImageSave(context.Context, []string, ...dockerapi.ImageSaveO
 	return nil, errors.New("no image is saved here")
 }
 
-// ImageRemove removes a name of an image, and with the last name, or by its id, the image.
+// ImageRemove removes a name of an image. With the last name, or by id, it removes the image.
 func (e *imageEngine) ImageRemove(_ context.Context, ref string,
 	_ dockerapi.ImageRemoveOptions) ([]dockerapi.ImageDeleteResponse, error) {
 	e.mu.Lock()

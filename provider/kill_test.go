@@ -28,7 +28,7 @@ resource "sandbox_lease" "team" {
 `, n)
 }
 
-// An apply that is killed, at whatever moment, can be run again: it finds what was made. Nothing is made twice.
+// A killed apply can be run again, whenever it was killed. The next run finds what exists and creates nothing twice.
 func TestAccAKilledApplyIsRunAgain(t *testing.T) {
 	t.Parallel()
 	leases, kills, least := 12, 4, 3
@@ -40,8 +40,8 @@ func TestAccAKilledApplyIsRunAgain(t *testing.T) {
 		midway := 0
 		for i := range kills {
 			before := progress(t, w, leasing)
-			// The first comes once the environment is made, the others once there are more leases than before. None waits
-			// for the last lease, after which the apply ends by itself.
+			// The first kill comes once the environment exists, later kills once there are more leases than before.
+			// None waits for the last lease, because the apply then ends by itself.
 			moment, delay := before+1, time.Duration(rand.IntN(1000))*time.Millisecond
 			if i > 0 {
 				moment = max(moment, min(moment+rand.IntN(leases/kills), leases-1))
@@ -89,7 +89,7 @@ func TestAccAKilledApplyIsRunAgain(t *testing.T) {
 	})
 }
 
-// restoreState does what the guide says for a Terraform that was killed while it wrote its state: it writes the file in
+// restoreState does what the guide says if Terraform was killed while it wrote its state. Terraform writes the file in
 // place. The backup is the state before that run.
 func restoreState(t *testing.T, tf *providertest.CLI) {
 	t.Helper()
@@ -101,7 +101,7 @@ func restoreState(t *testing.T, tf *providertest.CLI) {
 	t.Logf("Terraform left %d bytes of its state: %v", len(state), err)
 	backup, err := os.ReadFile(file + ".backup")
 	switch {
-	case errors.Is(err, fs.ErrNotExist): // the run was the first
+	case errors.Is(err, fs.ErrNotExist): // it was the first run
 		err = os.Remove(file)
 	case err == nil:
 		err = os.WriteFile(file, backup, 0o600)
@@ -111,7 +111,7 @@ func restoreState(t *testing.T, tf *providertest.CLI) {
 	}
 }
 
-// progress counts what the ledger has: -1 nothing, 0 the environment, then its leases.
+// progress counts what the ledger has: -1 for nothing, 0 for the environment, then the number of leases.
 func progress(t *testing.T, w *providertest.World, s service.Service) int {
 	t.Helper()
 	all, err := s.ListLeases(t.Context(), sandbox.LeaseFilter{EnvironmentID: w.Name})
@@ -125,7 +125,7 @@ func progress(t *testing.T, w *providertest.World, s service.Service) int {
 	return 0
 }
 
-// A destroy after a kill ends the leases that no state knows.
+// A destroy after a kill ends the leases that are in no state.
 func TestAccADestroyAfterAKillFindsWhatWasMade(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -145,7 +145,7 @@ func TestAccADestroyAfterAKillFindsWhatWasMade(t *testing.T) {
 	}
 }
 
-// A lease that another state or an orchestrator has is not taken over, also not after a kill of the first apply.
+// A lease of another state or an orchestrator is not taken over, not even after the first apply was killed.
 func TestAccALeaseOfAnotherOwnerIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
-// A plan of thousands of leases asks the reconciler at most 50 times. The test also prints how long the plan takes next
-// to one of as many resources of a provider that does nothing, and of Terraform's own.
+// A plan of thousands of leases sends the reconciler at most 50 requests. The test also prints the time of the plan
+// beside two others with as many resources: of a provider that does nothing, and of Terraform itself.
 func TestAccThousandsOfLeases(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("applies 4,500 leases: set SANDBOX_TEST_LONG=1")
@@ -63,7 +63,7 @@ resource "bare_lease" "member" {
 	}
 }
 
-// nothingPlanned plans, which must change nothing, and returns how long that took.
+// nothingPlanned runs a plan, which must change nothing, and returns its duration.
 func nothingPlanned(t *testing.T, tf *providertest.CLI) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -74,7 +74,7 @@ func nothingPlanned(t *testing.T, tf *providertest.CLI) time.Duration {
 	return time.Since(began)
 }
 
-// serveInMemory is the API of a reconciler whose backend is in memory, and the service behind it.
+// serveInMemory returns a reconciler's API with an in-memory backend, and the service behind it.
 func serveInMemory(t *testing.T) (providertest.Reconciler, service.Service) {
 	t.Helper()
 	_, _, engine, _ := newInMemory(t)

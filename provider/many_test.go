@@ -18,14 +18,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// requests counts what a reconciler is asked, by method and path.
+// requests counts a reconciler's requests, by method and path.
 type requests struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	all     []string
 	deletes []url.URL // with their queries
 }
 
-// counted returns a provider's configuration for a reconciler whose requests are counted.
+// counted returns a provider configuration for a reconciler, and counts its requests.
 func counted(t *testing.T, r providertest.Reconciler) (string, *requests) {
 	t.Helper()
 	target, err := url.Parse(r.URL)
@@ -54,7 +54,7 @@ func (r *requests) take() []string {
 	return all
 }
 
-// A destroy names the owner in the state, so that it removes nothing that another owner has made under the name.
+// A destroy names the owner in the state, so that it does not remove what another owner has created under the name.
 func TestAccADestroyNamesItsOwner(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -72,7 +72,7 @@ func TestAccADestroyNamesItsOwner(t *testing.T) {
 	}
 }
 
-// A plan asks for one check of an environment that it creates or changes, and for none where nothing changes.
+// A plan checks each environment that it creates or changes once, and checks nothing if nothing changes.
 func TestAccAPlanChecksAnEnvironmentOnce(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -100,7 +100,7 @@ func TestAccAPlanChecksAnEnvironmentOnce(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// Many leases of one environment are read by a few requests, and tell of their common end once.
+// A few requests read many leases of one environment, and one warning reports their common end.
 func TestAccManyLeases(t *testing.T) {
 	t.Parallel()
 	const leases = 12
@@ -142,7 +142,7 @@ func TestAccManyLeases(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// Leases of many environments are read by one list of each, and each environment once.
+// One list for each environment reads the leases of many environments, and each environment is read once.
 func TestAccManyLeasesOfManyEnvironments(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("TF_ACC") == "" {
@@ -170,8 +170,8 @@ func TestAccManyLeasesOfManyEnvironments(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false", "-parallelism=50")
 }
 
-// Without a reconciler, a plan lists the sandboxes of an environment once. The list inspects each, as Docker's has no
-// limits and exit codes, and the first four leases were inspected before it.
+// Without a reconciler, a plan lists an environment's sandboxes once. It inspects each listed sandbox, because Docker's
+// list has no limits and exit codes. The first four leases are inspected before the list.
 func TestAccAPlanListsTheEngineOnce(t *testing.T) {
 	t.Parallel()
 	const leases = 7
@@ -190,7 +190,7 @@ func TestAccAPlanListsTheEngineOnce(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// looks counts the listings and the inspections of containers that an engine is asked for.
+// looks counts an engine's requests to list and to inspect containers.
 func looks(engine *dockertest.Proxy) (lists, inspections *atomic.Int32) {
 	lists, inspections = &atomic.Int32{}, &atomic.Int32{}
 	inspects := regexp.MustCompile(`/containers/[^/]+/json$`)
@@ -206,14 +206,14 @@ func looks(engine *dockertest.Proxy) (lists, inspections *atomic.Int32) {
 	return lists, inspections
 }
 
-// saveAnEnd ends a lease of the team and saves that: the state knows it, and no later warning counts it.
+// saveAnEnd ends a lease of the team and saves the end in the state, so that no later warning counts it.
 func saveAnEnd(w *providertest.World, tf *providertest.CLI) {
 	w.Helper()
 	w.Condition(w.Service(), "agent.death", w.Name, "did:plc:member-0")
 	tf.Run("apply", "-refresh-only", "-auto-approve", "-input=false")
 }
 
-// warningLines counts the lines of the warnings that end a plan.
+// warningLines counts the lines of the warnings at the end of a plan.
 func warningLines(said string) int {
 	_, plan, _ := strings.Cut(said, "Refreshing state...")
 	_, warnings, found := strings.Cut(plan, "\nWarning: ")
@@ -223,7 +223,7 @@ func warningLines(said string) int {
 	return strings.Count(strings.TrimSpace(warnings), "\n") + 1
 }
 
-// games are environments with as many leases each.
+// games is a configuration of environments with this many leases each.
 func games(environments, leases int) string {
 	return fmt.Sprintf(`
 resource "sandbox_environment" "game" {
@@ -240,7 +240,7 @@ resource "sandbox_lease" "player" {
 `, environments, environments*leases, leases)
 }
 
-// A plan has one warning for each environment that ended, with its leases, however few they are.
+// A plan has one warning for each ended environment, which includes its leases, even if there are few.
 func TestAccWarningsFold(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("TF_ACC") == "" {
@@ -295,7 +295,7 @@ func TestAccWarningsFold(t *testing.T) {
 	}
 }
 
-// One warning reports the end of leases whose environment is in another state, too.
+// One warning also reports the end of leases whose environment is in another state.
 func TestAccManyLeasesOfAnEnvironmentElsewhere(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -318,7 +318,7 @@ func TestAccManyLeasesOfAnEnvironmentElsewhere(t *testing.T) {
 	environments.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// What one warning says of leases whose environment was removed outside of Terraform is what the plan has.
+// If an environment was removed outside of Terraform, the one warning about its leases agrees with the plan.
 func TestAccManyLeasesWhoseEnvironmentWasRemoved(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -338,7 +338,7 @@ func TestAccManyLeasesWhoseEnvironmentWasRemoved(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// One warning reports sandboxes that vanished together, and each lease is planned again.
+// One warning reports sandboxes that vanished together, and the plan leases each again.
 func TestAccManySandboxesThatVanished(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -353,7 +353,7 @@ func TestAccManySandboxesThatVanished(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// Many leases that wait for their environment ask for it once, and one warning says so.
+// Many leases that wait for their environment read it once, and one warning reports them.
 func TestAccManyLeasesWaitForTheirEnvironment(t *testing.T) {
 	t.Parallel()
 	const leases = 6
@@ -379,7 +379,7 @@ func TestAccManyLeasesWaitForTheirEnvironment(t *testing.T) {
 			asked++
 		}
 	}
-	if asked > 1 { // by the environment itself, and not again by its leases
+	if asked > 1 { // once for the environment itself, not again for its leases
 		t.Errorf("the plan asked %d times for the environment", asked)
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")

@@ -34,7 +34,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/resources/lease"
 )
 
-// models are the structs that configurations, plans and states are read into, by kind and name of the object.
+// models are the structs for configurations, plans and states, by kind and name of the object.
 var models = map[string]any{
 	"provider":                         &model{},
 	"resource sandbox_environment":     &environment.Model{},
@@ -56,8 +56,8 @@ var models = map[string]any{
 	"action sandbox_expire":            &expire.Model{},
 }
 
-// elements are the structs of collections that a model holds as a value of the framework's, by the place of
-// the collection in the schema.
+// elements are the structs of collections that a model holds as framework values, by the collection's place in the
+// schema.
 var elements = map[string]any{
 	"resource sandbox_environment.mount":                 environment.Mount{},
 	"resource sandbox_environment.copy":                  environment.Copy{},
@@ -93,7 +93,7 @@ var elements = map[string]any{
 	"resource container_image.post_start":                containerimage.PostStart{},
 }
 
-// anySchema is a schema of whatever kind.
+// anySchema is a schema of any kind.
 type anySchema interface{ Type() attr.Type }
 
 // schemas returns the schema of every object, by kind and name.
@@ -143,8 +143,8 @@ func schemas(t *testing.T) map[string]anySchema {
 	return all
 }
 
-// What a schema describes is what the object's struct holds, at every depth: an object in which everything is
-// set is read into the struct, and comes out of it as it was.
+// Each object's struct matches its schema at every depth. An object with everything set survives the round trip through
+// the struct.
 func TestModelsFitTheirSchemas(t *testing.T) {
 	t.Parallel()
 	all := schemas(t)
@@ -169,7 +169,7 @@ func TestModelsFitTheirSchemas(t *testing.T) {
 	}
 }
 
-// everythingSet returns a value of a type without nulls, whose collections have one element.
+// everythingSet returns a value of a type without nulls. Its collections have one element.
 func everythingSet(t *testing.T, of tftypes.Type) tftypes.Value {
 	t.Helper()
 	switch of := of.(type) {
@@ -195,10 +195,10 @@ func everythingSet(t *testing.T, of tftypes.Type) tftypes.Value {
 	return tftypes.Value{}
 }
 
-// fitting holds values against the structs that they are read into.
+// fitting compares values with the structs that they are read into.
 type fitting struct {
 	*testing.T
-	// collections are the places of collections that a struct holds as a value of the framework's.
+	// collections are the places of collections that a struct holds as framework values.
 	collections map[string]bool
 }
 
@@ -242,7 +242,7 @@ func (f fitting) value(at string, v attr.Value, in reflect.Type) {
 	}
 }
 
-// element returns the one element of a collection of objects.
+// element returns the only element of a collection of objects.
 func element(v attr.Value) (types.Object, bool) {
 	var all []attr.Value
 	switch v := v.(type) {
@@ -260,7 +260,7 @@ func element(v attr.Value) (types.Object, bool) {
 	return object, ok
 }
 
-// The identity of every resource is what the resource writes of it.
+// Each resource writes the identity that its schema describes.
 func TestIdentitiesFitTheirSchemas(t *testing.T) {
 	t.Parallel()
 	for _, r := range (&Provider{}).Resources(t.Context()) {

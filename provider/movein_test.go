@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What is there already moves in by import blocks: Terraform writes its configuration, which plans
-// nothing. And a plan that changes what living leases keep says which do.
+// Existing objects move in through import blocks. Terraform writes their configuration, which then plans nothing. A
+// plan that changes what living leases keep names these leases.
 func TestAccMovingInAndChangingTheImage(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -60,7 +60,8 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 		ann.Lease.ID+" (generation 1, on "+w.Image+")") || !strings.Contains(said, "change: image, resources.") {
 		t.Errorf("it says %q", said)
 	}
-	// The warning is of the plan, and an apply plans twice: it says so once, and folds the other into it.
+	// The warning belongs to the plan, and an apply plans twice. It prints the warning once, and folds the second into
+	// it.
 	if said := tf.Run("apply", "-auto-approve", "-input=false",
 		"-no-color"); strings.Count(said, "Warning: Leases Of Environment") != 1 {
 		t.Errorf("the apply says\n%s", said)
@@ -68,15 +69,16 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 	if p := tf.Plan(); len(p.Diagnostics) != 0 {
 		t.Errorf("a plan that changes nothing says %+v", p.Diagnostics)
 	}
-	// What Terraform wrote names the environment by a word and not by reference, so that it knows no order
-	// and would destroy both at once; an environment with a lease of another owner refuses that.
+	// The configuration that Terraform wrote has the environment's name as a string, not a reference. So Terraform
+	// knows no order and would destroy both concurrently. An environment refuses its destroy while another owner holds
+	// a lease.
 	_, err = service.Release(t.Context(), sandbox.LeaseRef{ID: ann.Lease.ID})
 	w.Must(err)
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// The configuration that Terraform writes of an environment with secrets plans nothing: it has no values, and keeps
-// those of the ledger. A new secret needs one.
+// The configuration that Terraform writes for an environment with secrets plans nothing: it has no values, so the
+// ledger keeps its own. A new secret needs a value.
 func TestAccAnEnvironmentWithSecretsMovesIn(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -116,8 +118,7 @@ func TestAccAnEnvironmentWithSecretsMovesIn(t *testing.T) {
 	second.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// The configuration that Terraform writes of an image says neither how it is built nor from where it comes, and plans
-// nothing.
+// The configuration that Terraform writes for an image has neither a build nor a source, and plans nothing.
 func TestAccAnImageMovesIn(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -153,8 +154,8 @@ resource "sandbox_container_image" "player" {
 	}
 }
 
-// everything is an environment with all settings, a lease with all terms, an image that is pushed, and one from a
-// registry. The environment has no lease: no sandbox could begin with all of that.
+// everything is an environment with all settings, a lease with all terms, a pushed image, and one from a registry. The
+// environment has no lease, because no sandbox could start with all these settings.
 func everything(w *providertest.World, dir, registry string) string {
 	return strings.NewReplacer("NAME", w.Name, "IMAGE", w.Image, "DIR", dir, "REGISTRY", registry,
 		"AUTHORITY", strings.ReplaceAll(authority(), "\n", `\n`)).Replace(`
@@ -351,7 +352,7 @@ resource "sandbox_container_image" "pulled" {
 `)
 }
 
-// Whatever an object is made with, the configuration that Terraform writes of it plans nothing.
+// Whatever the settings of an object are, the configuration that Terraform writes for it plans nothing.
 func TestAccEverythingMovesIn(t *testing.T) {
 	t.Parallel()
 	w, dir := providertest.New(t), t.TempDir()

@@ -20,7 +20,7 @@ func identity(id string) map[string]knownvalue.Check {
 	return map[string]knownvalue.Check{"id": knownvalue.StringExact(id), "ledger_id": knownvalue.NotNull()}
 }
 
-// On CLIs that keep identities, since 1.12, an object is imported by its own.
+// On CLIs with identities (since 1.12), an import by identity works.
 func TestAccIdentity(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -43,7 +43,7 @@ func TestAccIdentity(t *testing.T) {
 				ImportStateKind: resource.ImportBlockWithResourceIdentity,
 			},
 			{ResourceName: "sandbox_lease.ann", ImportState: true, ImportStateKind: resource.ImportBlockWithResourceIdentity},
-			{ // what vanished is dropped, though its identity is known
+			{ // a vanished lease is dropped, even though its identity is known
 				PreConfig: func() { w.RemoveContainers(w.Name) },
 				Config:    configuration,
 				ConfigStateChecks: []statecheck.StateCheck{
@@ -54,7 +54,7 @@ func TestAccIdentity(t *testing.T) {
 	})
 }
 
-// terraform query finds what there is, and an action that a change triggers ends leases.
+// terraform query finds the existing objects, and an action that a change triggers ends leases.
 func TestAccQueryAndAction(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

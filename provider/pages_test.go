@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 )
 
-// The pages of what only newer CLIs know are written by hand, because the CLI that writes the others
-// does not know it: they say what schemas and examples say.
+// The pages about features of newer CLIs are hand-written, because the CLI that generates the other pages does not
+// support them. They must agree with schemas and examples.
 func TestPagesWrittenByHandSayWhatSchemasSay(t *testing.T) {
 	t.Parallel()
 	server, err := providerserver.NewProtocol6WithError(provider.New("test")())()
@@ -42,7 +42,7 @@ func TestPagesWrittenByHandSayWhatSchemasSay(t *testing.T) {
 	}
 }
 
-// What a page shows of a file is there, and not the directive that puts it there.
+// Pages contain the files that they show, not the directives that include them.
 func TestPagesAreRendered(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("../docs/*/*.md")
@@ -56,7 +56,7 @@ func TestPagesAreRendered(t *testing.T) {
 	}
 }
 
-// The guide to upgrades and the changelog have the versions of this program.
+// The upgrade guide and the changelog have this program's versions.
 func TestTheGuideToUpgradesHasTheVersions(t *testing.T) {
 	t.Parallel()
 	server, err := providerserver.NewProtocol6WithError(provider.New("test")())()

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An end by the rules changes nothing: the exit code says so, the plan as JSON has it as a change outside of
-// Terraform without a planned one, and a refresh shows it. What vanished is a change that is planned.
+// An end by the rules changes nothing. The exit code says so, the plan in JSON has it as a change outside of Terraform
+// without a planned change, and a refresh shows it. A vanished sandbox is a planned change.
 func TestAccEndAndDriftInExitCodesAndJSON(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -56,7 +56,7 @@ func exits(t *testing.T, tf *providertest.CLI, want int) {
 	}
 }
 
-// actionOf returns the one action on an object.
+// actionOf returns the only action on an object.
 func actionOf(changes []*tfjson.ResourceChange, address string) tfjson.Action {
 	for _, c := range changes {
 		if c.Address == address && len(c.Change.Actions) == 1 {
@@ -66,8 +66,8 @@ func actionOf(changes []*tfjson.ResourceChange, address string) tfjson.Action {
 	return ""
 }
 
-// What a state of an earlier provider lacks is read from the ledger, and what it has beyond that is left out:
-// nothing is planned for it.
+// The state of an earlier provider plans nothing. The ledger supplies what it lacks, and attributes that no longer
+// exist are ignored.
 func TestAccStateOfAnEarlierProvider(t *testing.T) {
 	t.Parallel()
 	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, configuration string) {
@@ -93,7 +93,7 @@ resource "sandbox_container_image" "player" {
 	})
 }
 
-// added are the attributes and blocks that the first provider did not have, by resource.
+// added are the attributes and blocks that the first provider lacked, by resource.
 var added = map[string][]string{
 	"sandbox_environment": {
 		"warm_pool", "budget", "env_passthrough", "env_blocked", "builtin_tools", "secrets", "mount", "copy", "archive", "state",
@@ -106,10 +106,10 @@ var added = map[string][]string{
 	},
 }
 
-// blocks are the lists that were blocks: without blocks they were empty, not null.
+// blocks are the lists that used to be blocks. Without elements, a block was empty, not null.
 var blocks = []string{"mount", "copy", "post_start", "process", "registry_auth"}
 
-// makeOlder takes from the state what the first provider did not have, and adds what no provider has any more.
+// makeOlder removes from the state what the first provider lacked, and adds what providers no longer have.
 func makeOlder(t *testing.T, tf *providertest.CLI) {
 	t.Helper()
 	var state struct {
@@ -159,7 +159,7 @@ func makeOlder(t *testing.T, tf *providertest.CLI) {
 	tf.Write("terraform.tfstate", string(older))
 }
 
-// Where an environment ends between the plan and the apply, the apply fails and says so. Terraform plans again as it
+// If an environment ends between the plan and the apply, the apply fails and says so. Terraform plans again as it
 // applies, and the provider must plan the same.
 func TestAccAnEnvironmentThatEndsAfterThePlan(t *testing.T) {
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The summary that is posted to a pull request, from a real plan after real events.
+// The summary for a pull request, from a real plan after real events.
 func TestAccPlanSummary(t *testing.T) {
 	t.Parallel()
 	for _, over := range []string{"embedded", "reconciler"} {
@@ -61,7 +61,7 @@ func summarized(t *testing.T, w *providertest.World, provider string) {
 			t.Errorf("no line is like %s in\n%s", line, got)
 		}
 	}
-	spendBudget(t, w) // a reconciler ends the leases soon
+	spendBudget(t, w) // a reconciler soon ends the leases
 	_, said := summary(t, tf)
 	if warning := "All Of The Budget Of Environment " + w.Name + " Is Spent"; !strings.Contains(said, warning) {
 		t.Errorf("the plan does not say %q:\n%s", warning, said)
@@ -69,7 +69,7 @@ func summarized(t *testing.T, w *providertest.World, provider string) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// spendBudget gives the environment a budget of which all is spent.
+// spendBudget gives the environment a budget that is already spent.
 func spendBudget(t *testing.T, w *providertest.World) {
 	t.Helper()
 	service := w.Service()
@@ -81,7 +81,7 @@ func spendBudget(t *testing.T, w *providertest.World) {
 	w.Must(err)
 }
 
-// summary plans, and pipes the plan through the program. It returns also what the plan says.
+// summary plans, and pipes the plan through the program. It also returns the plan's output.
 func summary(t *testing.T, tf *providertest.CLI) (markdown, said string) {
 	t.Helper()
 	said = tf.Run("plan", "-out=planned", "-input=false")

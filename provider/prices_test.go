@@ -12,7 +12,7 @@ import (
 const ourPrices = `{"name": "ours", "source": "the test", "as_of": "2026-11-01",
 	"memory_gib_second_usd": "0.0000025", "cpu_second_usd": "0.00002", "disk_gb_second_usd": "0"}`
 
-// priced is a reconciler that charges by a price book, and the path of the book.
+// priced returns a reconciler that charges by a price book, and the path of the book.
 func priced(t *testing.T, w *providertest.World) (r providertest.Reconciler, book string) {
 	t.Helper()
 	book = w.WriteFile("prices.json", ourPrices)
@@ -25,12 +25,12 @@ func expecting(w *providertest.World, more string) string {
 		"\n  expected_usage = {\n    leases        = 8\n    hours_per_day = 4\n  }\n  "+more+"\n  network = {", 1)
 }
 
-// docker is the block with a price book.
+// docker is the docker block with a price book.
 func docker(book string) string {
 	return fmt.Sprintf("\n  docker = {\n    price_book = %q\n  }\n", book)
 }
 
-// The plan's prices are those that are charged, and a cap is held against these.
+// The plan uses the prices that the reconciler charges, and checks a cap against them.
 func TestAccThePlanHasThePricesOfTheReconciler(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -56,7 +56,7 @@ func TestAccThePlanHasThePricesOfTheReconciler(t *testing.T) {
 	}
 }
 
-// A reconciler without prices is named as such.
+// The error says that the reconciler has no prices.
 func TestAccAPriceBookNeedsTheReconcilers(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -69,7 +69,7 @@ func TestAccAPriceBookNeedsTheReconcilers(t *testing.T) {
 	}
 }
 
-// The plan that sets a budget without prices warns. Later plans do not.
+// A plan that sets a budget without prices warns. Later plans do not.
 func TestAccABudgetWithoutPricesIsTold(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -86,7 +86,7 @@ func TestAccABudgetWithoutPricesIsTold(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// A cap never passes because a price book is missing, with a reconciler and without.
+// A cap never passes because a price book is missing, with or without a reconciler.
 func TestAccACapNeedsPrices(t *testing.T) {
 	t.Parallel()
 	providertest.OverAService(t, func(t *testing.T, w *providertest.World, configuration string) {

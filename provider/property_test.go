@@ -40,20 +40,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// inMemory is the provider with its service on a backend in memory.
+// inMemory is the provider, with its service on an in-memory backend.
 type inMemory struct {
 	frameworkprovider.Provider
-	// configured returns what one run shares.
+	// configured returns the provider of one run.
 	configured func() *configured.Provider
 }
 
-// Configure hands that service to the resources, whatever the configuration says.
+// Configure passes that service to the resources, whatever the configuration says.
 func (p *inMemory) Configure(_ context.Context, _ frameworkprovider.ConfigureRequest,
 	resp *frameworkprovider.ConfigureResponse) {
 	resp.ResourceData = p.configured()
 }
 
-// newInMemory returns the server, its schemas, its service, and a directory that sandboxes may have.
+// newInMemory returns the server, its schemas, its service, and a directory that sandboxes may use.
 func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProviderSchemaResponse,
 	_ *leasing.Service, directory string) {
 	t.Helper()
@@ -110,10 +110,10 @@ func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProv
 	return server, schemas, engine, shared
 }
 
-// unknown is a value that is not known yet; nil is null.
+// unknown is a value that is not known yet. nil is null.
 type unknown struct{}
 
-// valueOf makes a value out of texts, numbers, truths, []any, map[string]any, nil and unknown.
+// valueOf builds a value from strings, numbers, booleans, []any, map[string]any, nil and unknown.
 func valueOf(kind tftypes.Type, v any) tftypes.Value {
 	element := func(name string) tftypes.Type {
 		switch kind := kind.(type) {
@@ -157,15 +157,15 @@ func valueOf(kind tftypes.Type, v any) tftypes.Value {
 func dynamic(b *tfprotov6.SchemaBlock, v map[string]any) *tfprotov6.DynamicValue {
 	d, err := tfprotov6.NewDynamicValue(b.ValueType(), valueOf(b.ValueType(), v))
 	if err != nil {
-		panic(err) // the test made a value of another type
+		panic(err) // the test built a value of another type
 	}
 	return &d
 }
 
-// sound maps the place of an attribute in its schema to values that it accepts. An attribute without any is null.
+// sound maps an attribute's place in its schema to values that it accepts. An attribute without values is null.
 type sound map[string][]any
 
-// draw returns a configuration of sound values: of all that is required, and some of the rest.
+// draw returns a configuration of sound values: everything required, and some of the rest.
 func (s sound) draw(t *rapid.T, attributes []*tfprotov6.SchemaAttribute, at string) map[string]any {
 	values := map[string]any{}
 	for _, a := range attributes {
@@ -190,7 +190,7 @@ func (s sound) one(t *rapid.T, a *tfprotov6.SchemaAttribute, here string) any {
 	return rapid.SampledFrom(s[here]).Draw(t, here)
 }
 
-// nested is one object as the value of an attribute that nests, under the key "one" where it has keys.
+// nested returns one object as the value of a nested attribute, under the key "one" in a map.
 func nested(n *tfprotov6.SchemaObject, one map[string]any) any {
 	switch n.Nesting {
 	case tfprotov6.SchemaObjectNestingModeList:
@@ -202,18 +202,18 @@ func nested(n *tfprotov6.SchemaObject, one map[string]any) any {
 	}
 }
 
-// fractions are the values at the edge for a number that need not be whole.
+// fractions are edge values of numbers that need not be whole.
 var fractions = []any{0, -1, 1, 1e300, 0.0001, 1.0004, unknown{}, nil}
 
-// oddAt are the values at the edge of places where those of the type are too few, or meet what the test does not have.
+// oddAt are the edge values of places for which the type's are too few, or need what the test does not have.
 var oddAt = map[string][]any{
 	"resources.cpus": fractions, "companions.resources.cpus": fractions, "expected_usage.hours_per_day": fractions,
-	"instance":         {"", unknown{}, nil},            // which others there are, only the backend knows
-	"environment_id":   {"", "No Name", unknown{}},      // which others there are, only the ledger knows
-	"source.reference": {"", " ", "No Name", unknown{}}, // which others there are, only a registry on the Internet knows
+	"instance":         {"", unknown{}, nil},            // only the backend knows the others
+	"environment_id":   {"", "No Name", unknown{}},      // only the ledger knows the others
+	"source.reference": {"", " ", "No Name", unknown{}}, // only a registry on the Internet knows the others
 }
 
-// odd are the values at the edge for an attribute. What only Terraform itself would refuse is not among them.
+// odd returns the edge values of an attribute, without those that Terraform itself refuses.
 func odd(a *tfprotov6.SchemaAttribute, here string, was any) []any {
 	all := oddAt[here]
 	if all != nil {
@@ -233,7 +233,7 @@ func odd(a *tfprotov6.SchemaAttribute, here string, was any) []any {
 			}
 		}
 	case a.Type.Is(tftypes.String):
-		// No duration is so short that a lease ends while the test uses it.
+		// No duration is so short that a lease ends during the test.
 		all = []any{"", " ", "0s", "-1s", "0.5s", "1h", "2562047h", "0", "0.0001", strings.Repeat("x", 70_000), unknown{}}
 	case a.Type.Is(tftypes.Number):
 		all = []any{0, -1, 1, int64(1) << 62, unknown{}} // the framework refuses fractions of whole numbers
@@ -276,7 +276,7 @@ func spoil(t *rapid.T, attributes []*tfprotov6.SchemaAttribute, values map[strin
 	return here
 }
 
-// resolve replaces what is unknown by what it turns out to be: a sound value, or null.
+// resolve replaces unknown values with their outcome: a sound value, or null.
 func (s sound) resolve(t *rapid.T, attributes []*tfprotov6.SchemaAttribute, values map[string]any,
 	at string) map[string]any {
 	known := map[string]any{}
@@ -296,7 +296,7 @@ func (s sound) resolve(t *rapid.T, attributes []*tfprotov6.SchemaAttribute, valu
 	return known
 }
 
-// within resolves the elements of a value that is known.
+// within resolves the elements of a known value.
 func (s sound) within(t *rapid.T, a *tfprotov6.SchemaAttribute, v any, here string) any {
 	one := func(v any) any {
 		_, is := v.(unknown)
@@ -332,11 +332,11 @@ func (s sound) within(t *rapid.T, a *tfprotov6.SchemaAttribute, v any, here stri
 	}
 }
 
-// count says how many cases a property has seen.
+// count counts the cases of a property.
 type count struct{ cases, refused, applied int }
 
-// apply goes through one configuration, which is known in part at first, from where the object stands. It returns what
-// the provider refuses it with.
+// apply applies one configuration, which is partly known at first, to the object's current state. It returns the
+// provider's refusal.
 func (n *count) apply(ctx context.Context, c *core, early, known map[string]any) (r refusal, _ error) {
 	n.cases++
 	kind := c.block.ValueType()
@@ -349,7 +349,7 @@ func (n *count) apply(ctx context.Context, c *core, early, known map[string]any)
 	return nil, c.settled(ctx, config)
 }
 
-// followed finds the refusal in an error. It is an error if there is none, or none that a user can follow.
+// followed extracts the refusal from an error. It fails if there is none, or if a user cannot act on it.
 func followed(err error, r *refusal) error {
 	if !errors.As(err, r) {
 		return err
@@ -429,7 +429,7 @@ func soundLease() sound {
 	}
 }
 
-// soundImage starts a registry, which the images are from and go to.
+// soundImage starts a registry that images are pulled from and pushed to.
 func soundImage(t *testing.T) sound {
 	t.Helper()
 	host := registrytest.Start(t, registrytest.Options{}).Host
@@ -467,7 +467,7 @@ func soundImage(t *testing.T) sound {
 	}
 }
 
-// authority is a certificate in PEM.
+// authority returns a PEM certificate.
 func authority() string {
 	server := httptest.NewTLSServer(nil)
 	defer server.Close()
@@ -481,7 +481,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// leasedInMemory is newInMemory with an environment to lease in.
+// leasedInMemory is newInMemory with an environment for leases.
 func leasedInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProviderSchemaResponse,
 	directory string) {
 	t.Helper()
@@ -493,8 +493,8 @@ func leasedInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetP
 	return server, schemas, dir
 }
 
-// Whatever an attribute is set to, its configuration is refused with the attribute's name before anything is done, or
-// it is applied as it was planned, and the next plan changes nothing.
+// Whatever value an attribute has, the provider refuses the configuration with the attribute's name before anything is
+// done, or it applies it as planned and the next plan changes nothing.
 func TestWhatIsAcceptedIsAppliedAsPlanned(t *testing.T) {
 	t.Parallel()
 	server, schemas, dir := leasedInMemory(t)
@@ -509,7 +509,7 @@ func TestWhatIsAcceptedIsAppliedAsPlanned(t *testing.T) {
 					rt.Fatalf("destroy: %v", err)
 				}
 			}()
-			for range 3 { // made, and changed
+			for range 3 { // created, then changed
 				n.add(rt, t.Context(), c, values)
 			}
 		})
@@ -520,8 +520,8 @@ func TestWhatIsAcceptedIsAppliedAsPlanned(t *testing.T) {
 	}
 }
 
-// repairCredentials takes from a network what its credentials exclude or need: a secret, an allowed host, a user for one
-// scheme, and authorities only with them.
+// repairCredentials makes a network consistent with its credentials: they need a secret, an allowed host, and a user
+// for one scheme. Authorities need credentials.
 func repairCredentials(network map[string]any, hasSecrets bool) {
 	if !hasSecrets || network["allow"] == nil {
 		delete(network, "credentials")
@@ -541,19 +541,19 @@ func repairCredentials(network map[string]any, hasSecrets bool) {
 	}
 }
 
-// repairWorkspace leaves out what needs something else.
+// repairWorkspace removes settings that need a missing one.
 func repairWorkspace(early map[string]any) {
 	workspace, _ := early["workspace"].(map[string]any)
 	git, _ := workspace["git"].(map[string]any)
 	if early["secrets"] == nil {
-		delete(git, "credential_secret") // it is a secret
+		delete(git, "credential_secret") // it names a secret
 	}
 	if git["credential_secret"] == nil {
 		delete(git, "username")
 	}
 }
 
-// repairImage leaves out what excludes or lacks something else.
+// repairImage removes settings that exclude each other or need a missing one.
 func repairImage(early map[string]any, values sound) {
 	build, _ := early["build"].(map[string]any)
 	switch {
@@ -585,17 +585,17 @@ func repairImage(early map[string]any, values sound) {
 	}
 }
 
-// add goes through one configuration, from where the object stands.
+// add applies one drawn configuration to the object's current state.
 func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
 	early := values.draw(t, c.fields, "")
 	if early["resources"] != nil {
 		delete(early, "instance_type") // they exclude each other
 	}
 	if early["expected_usage"] == nil {
-		delete(early, "max_monthly_cost_usd") // it needs the other
+		delete(early, "max_monthly_cost_usd") // it needs expected_usage
 	}
 	if early["secrets"] == nil {
-		delete(early, "llm") // whose key is a secret
+		delete(early, "llm") // its key is a secret
 	}
 	repairWorkspace(early)
 	if c.kind == "sandbox_container_image" {
@@ -605,7 +605,7 @@ func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
 		repairCredentials(network, early["secrets"] != nil)
 	}
 	place := spoil(t, c.fields, early, "")
-	if place == "name" { // which other registries there are, only the Internet knows
+	if place == "name" { // only the Internet knows other registries
 		delete(early, "push")
 		delete(early, "keep_tags")
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// server is a provider of the newest protocol.
+// server is a provider that implements the newest protocol.
 type server interface {
 	tfprotov6.ProviderServer
 	tfprotov6.ListResourceServer
 	tfprotov6.ActionServer
 }
 
-// caller asks the provider what only newer CLIs ask, as they do.
+// caller sends the provider the requests of newer CLIs.
 type caller struct {
 	testing.TB
 	server
@@ -72,8 +72,8 @@ var inLedger = tftypes.Object{AttributeTypes: map[string]tftypes.Type{
 	"id": tftypes.String, "ledger_id": tftypes.String,
 }}
 
-// importByIdentity imports an object by its id and, unless it is "", its ledger. It returns the identity that Terraform
-// keeps once the object is read, and what the provider says.
+// importByIdentity imports an object by its id and, unless "", its ledger. It returns the identity that Terraform keeps
+// once it has read the object, and the provider's messages.
 func (c *caller) importByIdentity(kind, ledgerID, id string) (kept map[string]tftypes.Value, said string) {
 	c.Helper()
 	ledger := tftypes.NewValue(tftypes.String, nil)
@@ -98,7 +98,7 @@ func (c *caller) importByIdentity(kind, ledgerID, id string) (kept map[string]tf
 	return c.object(read.NewIdentity.IdentityData, inLedger), text(imported.Diagnostics)
 }
 
-// config is a configuration with these texts and nothing else.
+// config returns a configuration with only these texts.
 func (c *caller) config(b *tfprotov6.SchemaBlock, texts map[string]string) *tfprotov6.DynamicValue {
 	c.Helper()
 	kind := b.ValueType().(tftypes.Object)
@@ -114,7 +114,7 @@ func (c *caller) config(b *tfprotov6.SchemaBlock, texts map[string]string) *tfpr
 	return &v
 }
 
-// list returns what a list block finds: the ids of the identities and the resources.
+// list returns the results of a list block: the ids in the identities, and the resources.
 func (c *caller) list(kind string, limit int64,
 	filter map[string]string) (ids []string, objects []map[string]tftypes.Value) {
 	c.Helper()
@@ -148,7 +148,7 @@ func (c *caller) object(v *tfprotov6.DynamicValue, kind tftypes.Type) map[string
 	return object
 }
 
-// expire invokes the action and returns what it says.
+// expire invokes the action and returns its messages.
 func (c *caller) expire(texts map[string]string) string {
 	c.Helper()
 	config := c.config(c.schemas.ActionSchemas["sandbox_expire"].Schema.Block, texts)
@@ -172,8 +172,8 @@ func (c *caller) expire(texts map[string]string) string {
 	return strings.Join(said, "\n")
 }
 
-// Environments and leases are listed with their identities, so that they can be imported, and the
-// action ends leases as a game's condition does, their sandboxes included.
+// Environments and leases are listed with their identities, so that they can be imported. The action ends leases, and
+// removes their sandboxes, as a game's condition does.
 func TestAccListAndExpireAtTheProtocol(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -267,7 +267,7 @@ func TestAccListAndExpireAtTheProtocol(t *testing.T) {
 	listed([]string{ann}, "sandbox_lease", 0, nil)
 
 	w.Condition(service, "game.finished", w.Name, "")
-	for _, condition := range []string{"game.finished", "game.over"} { // the second time, and after the end
+	for _, condition := range []string{"game.finished", "game.over"} { // a second time, and after the end
 		got := c.expire(map[string]string{"environment_id": w.Name, "condition": condition})
 		if want := "is recorded as unmatched: environment " + w.Name + " ended by game.finished at "; !strings.Contains(got, want) ||
 			!strings.Contains(got, " and has no live lease that ends on the condition.") {
@@ -276,7 +276,7 @@ func TestAccListAndExpireAtTheProtocol(t *testing.T) {
 	}
 }
 
-// A docker_image of the Docker provider is taken over by name and tag. What it does not name by a tag is refused.
+// A docker_image of the Docker provider is taken over by name and tag. A name without a tag is refused.
 func TestAccADockerImageIsMoved(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -32,7 +32,7 @@ func TestSchemasAreValid(t *testing.T) {
 	}
 }
 
-// Configuring a resource with what is no provider of ours is an error and no panic.
+// Configuring a resource with another provider's data is an error, not a panic.
 func TestObjectsRefuseAnotherProvidersData(t *testing.T) {
 	t.Parallel()
 	p := provider.New("test")()

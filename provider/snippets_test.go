@@ -14,12 +14,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// snippet is a block of code of a guide or of the README.
+// snippet is a code block in a guide or the README.
 type snippet struct {
 	where, code string
 }
 
-// snippets returns the blocks of a language in the README and in all guides.
+// snippets returns the code blocks of a language in the README and all guides.
 func snippets(t *testing.T, language string) (all []snippet) {
 	t.Helper()
 	files, err := filepath.Glob("../templates/guides/*")
@@ -41,10 +41,10 @@ func snippets(t *testing.T, language string) (all []snippet) {
 	return all
 }
 
-// foreign are the blocks that show what the provider does not have: an earlier form, and another provider's resources.
+// foreign are blocks that this provider cannot validate: an earlier syntax, and another provider's resources.
 var foreign = []string{"upgrading: network {", "from-docker-container: removed {", "from-docker-container: moved {"}
 
-// The configuration that guides show is valid. What is no whole configuration belongs in an environment.
+// The configuration in guides is valid. A partial configuration belongs in an environment.
 func TestAccTerraformOfGuidesIsValid(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("TF_ACC") == "" {
@@ -88,7 +88,7 @@ func TestAccTerraformOfGuidesIsValid(t *testing.T) {
 	}
 }
 
-// secretsOf declares the secrets that a part of an environment names.
+// secretsOf declares the secrets that a partial environment names.
 func secretsOf(code string) string {
 	declared := ""
 	for _, m := range regexp.MustCompile(`secrets? += \[?"(\w+)"`).FindAllStringSubmatch(code, -1) {
@@ -100,7 +100,7 @@ func secretsOf(code string) string {
 	return "secrets = {\n" + declared + "}\n"
 }
 
-// The settings of environments and the conditions that guides show in JSON are the API's. Whole ones are valid.
+// Environment settings and conditions that guides show in JSON match the API. Complete ones are valid.
 func TestJSONOfGuidesIsTheAPIs(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -117,7 +117,7 @@ func TestJSONOfGuidesIsTheAPIs(t *testing.T) {
 			}
 			continue
 		case !whole:
-			continue // an answer, or a message of an example
+			continue // an answer, or a message in an example
 		}
 		seen++
 		var put sandbox.PutEnvironment
@@ -138,14 +138,14 @@ func TestJSONOfGuidesIsTheAPIs(t *testing.T) {
 	}
 }
 
-// decode reads JSON whose fields are all known.
+// decode reads JSON and refuses unknown fields.
 func decode(code string, into any) error {
 	d := json.NewDecoder(strings.NewReader(code))
 	d.DisallowUnknownFields()
 	return d.Decode(into)
 }
 
-// "$${" is how HCL writes a "${" that it does not fill in: no example means that, in front of an amount in dollars.
+// "$${" is how HCL writes a literal "${". Before an amount in dollars, no example means that.
 func TestNoExamplePrintsATemplateAsItStands(t *testing.T) {
 	t.Parallel()
 	seen := 0

@@ -17,8 +17,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// One apply brings a coding task: an image of the project's devcontainer.json, its private repository, and a database
-// beside each sandbox for its tests. The agent's branch comes out, the credential is nowhere inside, and the bill has all.
+// One apply sets up a coding task: an image from the project's devcontainer.json, its private repository, and a
+// database beside each sandbox for its tests. The agent's branch is pushed, no sandbox contains the credential, and the
+// bill covers everything.
 func TestAWholeCodingTaskWithOneApply(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
@@ -40,7 +41,7 @@ func TestAWholeCodingTaskWithOneApply(t *testing.T) {
 	}
 }
 
-// taskSource is where a task's repository is. mark is a part of the secret that nothing else has.
+// taskSource locates a task's repository. mark is a part of the secret that occurs nowhere else.
 type taskSource struct{ url, allow, secret, knownHosts, mark string }
 
 func wholeTask(t *testing.T, connect func(t *testing.T, s *gittest.Server, r gittest.Repository) taskSource) {
@@ -70,7 +71,7 @@ func wholeTask(t *testing.T, connect func(t *testing.T, s *gittest.Server, r git
 			"postCreateCommand": "git config --global user.name Ada && git config --global user.email ada@example.com"
 		}`,
 		filepath.Join(feature, "devcontainer-feature.json"): `{"id": "postgres"}`,
-		// The programs of PostgreSQL are where Debian has them for its own scripts.
+		// PostgreSQL's programs are in the directory where Debian keeps them for its own scripts.
 		filepath.Join(feature, "install.sh"): "#!/bin/sh\nset -e\nln -s /usr/lib/postgresql/*/bin/* /usr/local/bin/\n",
 	} {
 		w.Must(os.WriteFile(name, []byte(text), 0o600))
@@ -164,7 +165,7 @@ resource "sandbox_lease" "ada" {
 	if got := sh("sh test.sh"); got != "6" {
 		t.Errorf("the first test of the project says %q", got)
 	}
-	// The agent forbids points below zero, and sees in the database that the test fails then.
+	// The agent forbids negative points. The database shows it that the test then fails.
 	sh("sed -i 's/points int/points int CHECK (points >= 0)/; 1i DROP TABLE IF EXISTS scores;' scores.sql && " +
 		"! sh test.sh 2>/dev/null && sed -i 's/-1/1/' test.sh")
 	if got := sh("sh test.sh"); got != "8" {
@@ -199,7 +200,7 @@ resource "sandbox_lease" "ada" {
 	}
 }
 
-// quotedOrNull is a text in a configuration, null if it is empty.
+// quotedOrNull returns a quoted text, or null if it is empty.
 func quotedOrNull(text string) string {
 	if text == "" {
 		return "null"

@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// A provider reaches a reconciler behind a private authority, with a certificate of its own, and through a proxy. Where
-// a file is missing, the error names the attribute that takes it.
+// A provider reaches a reconciler behind a private authority, with its own certificate, and through a proxy. If a file
+// is missing, the error names the attribute.
 func TestAccAReconcilerIsReachedAsItsBlockSays(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -72,12 +72,12 @@ func TestAccAReconcilerIsReachedAsItsBlockSays(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// unwrapped is what Terraform prints in its boxes, as one line.
+// unwrapped returns the text in Terraform's boxes as one line.
 func unwrapped(printed string) string {
 	return strings.Join(strings.Fields(strings.ReplaceAll(printed, "│", "")), " ")
 }
 
-// pems writes the certificate and the key of a server: as the authority that vouches for it, and as a client's own.
+// pems writes a server's certificate and key, for use as the authority and as a client's.
 func pems(t *testing.T, w *providertest.World, s *httptest.Server) (ca, certificate, key string) {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(s.TLS.Certificates[0].PrivateKey)

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The example with a workspace is applied through a reconciler that allows its host, and an agent finds the repository.
+// The example with a workspace is applied through a reconciler that allows its host. An agent finds the repository.
 func TestAccExampleOfAWorkspace(t *testing.T) {
 	t.Parallel()
 	const token = "token-that-no-sandbox-gets"
@@ -61,8 +61,8 @@ func TestAccExampleOfAWorkspace(t *testing.T) {
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
 
-// A worktree of this machine is the source of a workspace, where the operator allows its directory. The agent gets its
-// commits: not what is uncommitted, nor the repository's configuration. The repository stays as it is.
+// A worktree of this machine is the source of a workspace, if the operator allows its directory. The agent gets its
+// commits, but neither uncommitted changes nor the repository's configuration. The repository is unchanged.
 func TestAccAWorkspaceFromTheHost(t *testing.T) {
 	t.Parallel()
 	const marker = "marker-that-no-sandbox-gets"

@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What an environment has spent is what its budget counts: sandboxes and calls of models. So spent, reserved and left
-// add up to the budget.
+// What an environment has spent is what its budget counts: sandboxes and model calls. So spent, reserved and left add
+// up to the budget.
 func TestSpentIncludesCallsOfModels(t *testing.T) {
 	t.Parallel()
 	month := sandbox.CostRow{Gross: sandbox.USD, LLM: sandbox.LLMUse{Cost: 2 * sandbox.USD}, Total: 3 * sandbox.USD}

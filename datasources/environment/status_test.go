@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What only the service knows of an environment is in its data source: where budget and warm pool
-// stand, and which secrets there are.
+// The data source shows what only the service knows of an environment: the use of budget and warm pool, and the names
+// of secrets.
 func TestAccEnvironmentTellsWhereItStands(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -11,21 +11,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// counting is a lease service that only reads leases, and counts the readings.
+// counting is a read-only lease service that counts reads.
 type counting struct {
 	service.Leases
 	environments int
 	leases       []sandbox.Lease
 	fails        error
 
-	mu            sync.Mutex // guards what follows
+	mu            sync.Mutex // guards the fields below
 	alone, listed int
 }
 
-// of returns leases of one environment.
+// of returns n leases of one environment.
 func of(n int) *counting { return in(1, n) }
 
-// in returns leases that take turns between environments.
+// in returns n leases, spread over environments in turn.
 func in(environments, n int) *counting {
 	c := &counting{environments: environments}
 	for i := range n {
@@ -67,7 +67,7 @@ func (c *counting) ListLeases(_ context.Context, f sandbox.LeaseFilter) ([]sandb
 	return page, c.fails
 }
 
-// readAll reads leases as Terraform does, some at the same time.
+// readAll reads leases as Terraform does, some of them concurrently.
 func readAll(t *testing.T, p *configured.Provider, c *counting, n int) {
 	t.Helper()
 	var readers sync.WaitGroup
@@ -87,7 +87,7 @@ func TestManyLeasesAreReadByOneList(t *testing.T) {
 	t.Parallel()
 	c := of(2000)
 	readAll(t, &configured.Provider{}, c, 2000)
-	// Four are read alone, and then there are three pages. The last one shows that there are no more.
+	// Four leases are read one by one, then three pages. The last page shows that there are no more.
 	if requests := c.alone + c.listed; requests > 8 {
 		t.Errorf("2,000 leases took %d requests", requests)
 	}
@@ -98,7 +98,7 @@ func TestLeasesOfManyEnvironmentsAreReadByAListOfEach(t *testing.T) {
 	for _, environments := range []int{20, 50} {
 		c := in(environments, 2000)
 		readAll(t, &configured.Provider{}, c, 2000)
-		// Four of all leases are read alone.
+		// Four of all leases are read one by one.
 		if requests := c.alone + c.listed; requests > environments+4 {
 			t.Errorf("2,000 leases in %d environments took %d requests", environments, requests)
 		}

@@ -28,7 +28,7 @@ func TestFieldsBecomeErrorsOnTheirAttributes(t *testing.T) {
 	}
 }
 
-// What was done stands in place of the claim that nothing was; what to do next stays.
+// What was done replaces the claim that nothing was. The next step stays.
 func TestWhatWasDoneIsSaid(t *testing.T) {
 	t.Parallel()
 	const done = "The image was made."
@@ -45,7 +45,7 @@ func TestWhatWasDoneIsSaid(t *testing.T) {
 	}
 }
 
-// Every error that is not the user's says what to do next.
+// Every error that the user did not cause says what to do next.
 func TestWhatToDoNext(t *testing.T) {
 	t.Parallel()
 	for code, says := range map[sandbox.Code]string{

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/functions"
 )
 
-// evaluate has Terraform take one step with a configuration that calls functions.
+// evaluate makes Terraform run one step with a configuration that calls functions.
 func evaluate(t *testing.T, step resource.TestStep) {
 	t.Helper()
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestAccFunctionsReturnWhatTheyPromise(t *testing.T) {
 			text("1.4"), knownvalue.Null()),
 		`parse_image_reference("ghcr.io/acme/player:1.4@` + digest + `")`: image("ghcr.io", "acme/player",
 			text("1.4"), text(digest)),
-		// The example of the design: eight agents on basic, four hours a day at a tenth of their CPU.
+		// The example of the design: eight agents on basic, four hours a day at 10 % of their CPU.
 		`estimate_monthly_cost("basic", 4, 10, 8)`: knownvalue.ObjectExact(map[string]knownvalue.Check{
 			"total_usd":     text("15.61"),
 			"per_lease_usd": text("1.95"),
@@ -96,7 +96,7 @@ func TestAccFunctionsNameTheArgumentThatIsWrong(t *testing.T) {
 	}
 }
 
-// Each function has an example in its documentation, which works as it is printed.
+// Each function has an example in its documentation, which works as printed.
 func TestAccExamplesOfFunctions(t *testing.T) {
 	t.Parallel()
 	for _, f := range functions.All() {

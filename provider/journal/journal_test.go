@@ -12,7 +12,7 @@ func lease(id string) journal.Object {
 	return journal.Object{Kind: journal.Lease, LedgerID: "ledger", ID: id}
 }
 
-// begin begins a Create in a run of its own.
+// begin begins a Create in its own run.
 func begin(t *testing.T, dir string, o journal.Object, fresh string) (string, bool) {
 	t.Helper()
 	owner, resumed, err := journal.In(dir).Begin(o, fresh)
@@ -43,7 +43,7 @@ func TestTheNextRunUsesTheOwnerOfACreateWhoseStateWasLost(t *testing.T) {
 	}
 }
 
-// What a process leaves that was killed while it wrote an entry is replaced by the next one.
+// An entry that a killed process left half-written is replaced by the next one.
 func TestAnEntryThatWasNotWrittenToItsEndLeavesNothing(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "creating")
@@ -70,7 +70,7 @@ func TestAnEntryThatWasNotWrittenToItsEndLeavesNothing(t *testing.T) {
 	}
 }
 
-// An object that a state holds is another resource's: it is never taken over.
+// An object that a state holds belongs to another resource: no Create takes it over.
 func TestWhatAStateHoldsIsNotTakenOver(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -90,7 +90,7 @@ func TestWhatAStateHoldsIsNotTakenOver(t *testing.T) {
 	}
 }
 
-// Two resources of one configuration that are about one lease are a mistake, which the service refuses.
+// Two resources of one configuration with the same lease are a mistake, which the service refuses.
 func TestASecondResourceOfTheSameRunHasItsOwnOwner(t *testing.T) {
 	t.Parallel()
 	j := journal.In(t.TempDir())
@@ -124,7 +124,7 @@ func TestLostLeasesOfAnEnvironmentAreListed(t *testing.T) {
 	begin(t, dir, lease("did:plc:b::other"), "two")
 	begin(t, dir, journal.Object{Kind: journal.Environment, LedgerID: "ledger", ID: "game"}, "three")
 	begin(t, dir, journal.Object{Kind: journal.Lease, LedgerID: "other", ID: "did:plc:c::game"}, "four")
-	if err := os.WriteFile(filepath.Join(dir, "1.new"), []byte("{"), 0o600); err != nil { // of a process that was killed
+	if err := os.WriteFile(filepath.Join(dir, "1.new"), []byte("{"), 0o600); err != nil { // from a killed process
 		t.Fatal(err)
 	}
 	lost, err := journal.In(dir).Lost("ledger", "game")

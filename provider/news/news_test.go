@@ -22,7 +22,7 @@ func (k kept) SetKey(_ context.Context, key string, value []byte) diag.Diagnosti
 	return nil
 }
 
-// An end that the state has seen is no news, however short ago it was.
+// An end that the state has seen is no news, even a recent one.
 func TestWhatTheStateHasSeenIsNoNews(t *testing.T) {
 	t.Parallel()
 	ended := func(id string, by sandbox.EndedBy, at time.Time) sandbox.Lease {
@@ -41,7 +41,8 @@ func TestWhatTheStateHasSeenIsNoNews(t *testing.T) {
 	}
 }
 
-// An object that has ended since the state saw it was seen before its end, even if Terraform's clock is ahead.
+// If an object has ended since the state last saw it, the last sight counts as before the end, even if Terraform's
+// clock is ahead.
 func TestAnObjectIsSeenBeforeItsEnd(t *testing.T) {
 	t.Parallel()
 	private := kept{}

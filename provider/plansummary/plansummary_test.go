@@ -63,7 +63,7 @@ func TestAnEstimateThatIsNotKnownYetIsNotCounted(t *testing.T) {
 	}
 }
 
-// A reason is what a game server said; it must not write into somebody's pull request.
+// A reason comes from a game server. It must not inject Markdown into a pull request.
 func TestTextOfOthersStaysText(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t, plan("", object("sandbox_lease", "a",
@@ -74,7 +74,7 @@ func TestTextOfOthersStaysText(t *testing.T) {
 	}
 }
 
-// A hundred leases that ended with their game are one row, with how many they are and what they cost.
+// A hundred leases that ended with their game are one row, with their number and cost.
 func TestManyEndsAreCounted(t *testing.T) {
 	t.Parallel()
 	var ended []string
@@ -126,8 +126,8 @@ func TestOfMapsAndListsOnlyTheNameIsShown(t *testing.T) {
 	}
 }
 
-// Findings are what data sources read; the same one may be read by several, and those of other kinds
-// or resolved ones are no news.
+// Findings come from data sources. Several may read the same finding. Resolved findings, and findings of other kinds,
+// are no news.
 func TestOpenFindingsAreListedOnce(t *testing.T) {
 	t.Parallel()
 	finding := func(id, more string) string {
@@ -148,8 +148,8 @@ func TestOpenFindingsAreListedOnce(t *testing.T) {
 	}
 }
 
-// A job fails on what differs from the ledger, planned or not. A planned change, an end by the rules and a finding that
-// is resolved are none of it.
+// A job fails on differences from the ledger, planned or not. Planned changes, ends by the rules and resolved findings
+// do not count.
 func TestAJobCanFailOnDrift(t *testing.T) {
 	t.Parallel()
 	found := func(resolved string) string {

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A plan warns of a budget from 80 % on, and says otherwise when all of it is spent.
+// A plan warns when 80 % of a budget is spent, and with other words when all of it is spent.
 func TestABudgetThatIsNearlySpentIsTold(t *testing.T) {
 	t.Parallel()
 	for spent, says := range map[sandbox.NanoUSD]string{

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// refusedByAReconciler are settings that a reconciler without flags refuses, with what the error says.
+// refusedByAReconciler maps settings that a reconciler without flags refuses to the error message.
 var refusedByAReconciler = map[string]string{
 	`backend = "cloudflare"`:     `backend cloudflare is not configured here.*--cloudflare-account`,
 	`env_passthrough = ["HOME"]`: `env_passthrough variable HOME is not allowed.*--env-allow HOME`,
@@ -29,7 +29,7 @@ var refusedByAReconciler = map[string]string{
 	`instance = "nowhere"`:                           `has instance "nowhere", and the docker instance that answers here`,
 }
 
-// What a reconciler refuses is found at plan, for a new environment and for a change, and leaves nothing.
+// The plan finds what a reconciler refuses, for a new environment and for a change, and leaves nothing.
 func TestAccEnvironmentErrorsOfTheReconcilerAtPlan(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -53,7 +53,7 @@ func TestAccEnvironmentErrorsOfTheReconcilerAtPlan(t *testing.T) {
 	})
 }
 
-// isAlone checks that the plans before have left no event.
+// isAlone checks that the plans before the step have left no event.
 func isAlone(w *providertest.World) resource.TestCheckFunc {
 	return func(*terraform.State) error {
 		events, err := w.Service().ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: w.Name})
@@ -65,7 +65,7 @@ func isAlone(w *providertest.World) resource.TestCheckFunc {
 	}
 }
 
-// A plan does not refuse what it does not know yet, or what the apply may still make.
+// A plan does not refuse values that are still unknown, or things that the apply may still create.
 func TestAccEnvironmentThatMayBeAppliedIsPlanned(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -103,7 +103,7 @@ func TestAccEnvironmentThatMayBeAppliedIsPlanned(t *testing.T) {
 	w.Must(w.Service().DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: w.Name + "-taken"}))
 }
 
-// A reconciler that is older than the check has no such route: the apply finds what it refuses.
+// A reconciler older than the check has no such route. The apply then finds what the reconciler refuses.
 func TestAccEnvironmentOfAnOlderReconciler(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A certificate that looks like one and cannot be read is an error of the plan, which names the attribute.
+// A certificate that has the right form but cannot be parsed is an error at plan time. The error names the attribute.
 func TestAccEnvironmentAuthoritiesAreRead(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -45,7 +45,7 @@ resource "sandbox_environment" "test" {
 	})
 }
 
-// A credential of a host is applied, changed in place, imported and taken away, and is in no state and no sandbox.
+// A host's credential is applied, changed in place, imported and removed, and is in no state and no sandbox.
 func TestAccEnvironmentCredentials(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// holding is a service that only lists leases, in the order of their ids.
+// holding is a service that only lists leases, sorted by id.
 type holding struct {
 	service.Service
 	leases []sandbox.Lease
@@ -33,12 +33,12 @@ func (h holding) GetEnvironment(_ context.Context, id string) (sandbox.Environme
 	return sandbox.Environment{ID: id}, nil
 }
 
-// held is the lease number i of an environment.
+// held returns lease number i of an environment.
 func held(i int, owner string) sandbox.Lease {
 	return sandbox.Lease{ID: sandbox.LeaseID(fmt.Sprintf("did:plc:%05d", i), "game"), EnvironmentID: "game", Owner: owner}
 }
 
-// ofThisState are many leases of this state.
+// ofThisState returns n leases of this state.
 func ofThisState(n int) (all []sandbox.Lease) {
 	for i := range n {
 		all = append(all, held(i, fmt.Sprintf("%s%d", configured.OwnerPrefix, i)))
@@ -46,7 +46,7 @@ func ofThisState(n int) (all []sandbox.Lease) {
 	return all
 }
 
-// A destroy is refused at plan while a lease exists that it does not release, however many it releases.
+// The plan refuses a destroy while any lease exists that it does not release, however many others it releases.
 func TestADestroyIsPlannedAgainstAllLeases(t *testing.T) {
 	t.Parallel()
 	const many = 2*sandbox.MaxPage + 1
@@ -55,7 +55,7 @@ func TestADestroyIsPlannedAgainstAllLeases(t *testing.T) {
 	for name, tt := range map[string]struct {
 		others  []sandbox.Lease
 		release int  // how many leases the plan has released
-		changed bool // this run has made the other's lease
+		changed bool // this run has created the other's lease
 		read    bool // this run has read the environment
 		refused bool
 	}{

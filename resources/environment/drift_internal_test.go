@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestAPolicyThatIsKeptIsAWarningAndNoChange: no apply changes it, so no plan may have it. What others changed is
-// planned.
+// TestAPolicyThatIsKeptIsAWarningAndNoChange: no apply can change the policy, so no plan may contain it. Changes made
+// outside Terraform are planned.
 func TestAPolicyThatIsKeptIsAWarningAndNoChange(t *testing.T) {
 	t.Parallel()
 	const of = "deployment of environment game: "

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestWhatLivingSandboxesKeep: what follows the environment in living leases is not among it.
+// TestWhatLivingSandboxesKeep: settings that living leases follow are not among the kept ones.
 func TestWhatLivingSandboxesKeep(t *testing.T) {
 	t.Parallel()
 	was := sandbox.EnvironmentSpec{
@@ -29,7 +29,7 @@ func TestWhatLivingSandboxesKeep(t *testing.T) {
 	}
 }
 
-// follows changes what living leases follow.
+// follows changes settings that living leases follow.
 func follows(s *sandbox.EnvironmentSpec) {
 	egress := sandbox.DefaultEgress()
 	egress.Allow = nil

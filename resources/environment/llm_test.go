@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An LLM route is applied, changed in place, imported and taken away, and its key is in no state and no sandbox.
+// An LLM route is applied, changed in place, imported and removed, and its key is in no state and no sandbox.
 func TestAccEnvironmentLLM(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What the ledger has survives the way into the state and back.
+// Values from the ledger survive the round trip through the state.
 func TestFlattenAndExpandAreInverse(t *testing.T) {
 	t.Parallel()
 	never := sandbox.Duration(0)
@@ -114,7 +114,7 @@ func empty() Model {
 	}
 }
 
-// The state keeps the way in which the configuration gives a size, as long as it is this size.
+// The state keeps the form in which the configuration gives a size while the size stays the same.
 func TestSizeKeepsItsForm(t *testing.T) {
 	t.Parallel()
 	basic, _ := sandbox.ResourcesOf("basic")
@@ -156,7 +156,7 @@ func TestSizeKeepsItsForm(t *testing.T) {
 	}
 }
 
-// The state keeps the way in which the configuration names hosts, as long as they are these.
+// The state keeps the form in which the configuration names hosts while the hosts stay the same.
 func TestNetworkKeepsItsForm(t *testing.T) {
 	t.Parallel()
 	set := func(texts ...string) types.Set {

@@ -22,8 +22,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// An environment whose making fails half-way is either taken back, or in the state until a destroy or the
-// next apply has removed what is left of it. The same holds for one whose destroy fails half-way.
+// If the creation of an environment fails halfway, it is rolled back, or the environment is in the state until a
+// destroy or the next apply has removed the rest. The same holds if a destroy fails halfway.
 func TestAccEnvironmentThatIsMadeInPart(t *testing.T) {
 	t.Parallel()
 	providertest.OverAnEngineThatFails(t,
@@ -42,7 +42,7 @@ func TestAccEnvironmentThatIsMadeInPart(t *testing.T) {
 						PreConfig: func() { engine.Set(refuse(making)) }, Config: config,
 						ExpectError: regexp.MustCompile(`(?s)Creating Environment Failed.*the disk is full`),
 					},
-					{ // nothing was left of it, and nothing is in the state
+					{ // nothing is left of it, and nothing is in the state
 						PreConfig: func() { wantOnEngine(w, 0); engine.Set(refuse(making, removing)) }, Config: config,
 						ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 							plancheck.ExpectResourceAction(address, plancheck.ResourceActionCreate),
@@ -63,7 +63,7 @@ func TestAccEnvironmentThatIsMadeInPart(t *testing.T) {
 						PreConfig: func() { engine.Set(refuse(removing)) }, Config: config, Destroy: true,
 						ExpectError: regexp.MustCompile(`(?s)Destroying Environment Failed.*the disk is full`),
 					},
-					{ // it goes on from there
+					{ // the next apply continues from there
 						PreConfig: healed, Config: config, ConfigPlanChecks: replaced,
 						ConfigStateChecks: []statecheck.StateCheck{value("status", text("open"))},
 					},
@@ -72,14 +72,15 @@ func TestAccEnvironmentThatIsMadeInPart(t *testing.T) {
 		})
 }
 
-// inPart matches the error of an environment that may have been made. Nothing else stands behind its cause.
+// inPart matches the error about an environment that may exist. Nothing may follow the cause.
 func inPart(cause string) *regexp.Regexp {
 	const said = `The environment may exist\. It is in Terraform's state, and the next apply replaces it\.`
 	return regexp.MustCompile(`(?s)Creating Environment Failed.*` + cause + `\.\s+` + strings.ReplaceAll(said, " ", `\s+`) +
 		`(\s+Run\s+Terraform\s+again\.)?\s*$`)
 }
 
-// An environment whose engine goes away while it is made is in the state, and the error says so.
+// If the engine goes away during the creation of an environment, the environment is in the state, and the error says
+// so.
 func TestAccEnvironmentOfAnEngineThatGoesAway(t *testing.T) {
 	t.Parallel()
 	providertest.OverAnEngineThatFails(t,
@@ -112,7 +113,7 @@ func TestAccEnvironmentOfAnEngineThatGoesAway(t *testing.T) {
 		})
 }
 
-// refuse has the engine fail at requests whose method and path match one of these.
+// refuse makes the engine fail requests whose method and path match one of these.
 func refuse(requests ...string) faulttest.Fault {
 	refused := regexp.MustCompile("^(" + strings.Join(requests, "|") + ")")
 	return func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
@@ -138,7 +139,7 @@ func wantOnEngine(w *providertest.World, want int) {
 	}
 }
 
-// An environment that the reconciler has made while its answer was lost is in the state, tainted.
+// If the reconciler has created an environment but its answer is lost, the environment is in the state, tainted.
 func TestAccEnvironmentWhoseAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]faulttest.Fault{
@@ -183,7 +184,8 @@ func TestAccEnvironmentWhoseAnswerIsLost(t *testing.T) {
 	}
 }
 
-// A creation that is sent again, because the first answer was that nothing was done, may find its own environment.
+// A client repeats a creation if the first answer says that nothing was done. The repetition may find its own
+// environment.
 func TestAccEnvironmentThatIsCreatedTwice(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -207,8 +209,8 @@ func TestAccEnvironmentThatIsCreatedTwice(t *testing.T) {
 	})
 }
 
-// behindALine starts a reconciler behind a line that can be cut, and returns the configuration of a
-// provider that uses it.
+// behindALine starts a reconciler behind a connection that can be cut, and returns the configuration of a provider that
+// uses it.
 func behindALine(w *providertest.World) (provider string, line *faulttest.Switch) {
 	w.Helper()
 	r := w.Reconciler()

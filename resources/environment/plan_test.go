@@ -22,7 +22,7 @@ func planned(attribute string, check knownvalue.Check) plancheck.PlanCheck {
 	return plancheck.ExpectKnownValue(address, tfjsonpath.New(attribute), check)
 }
 
-// The prices of Cloudflare, as a price book of an engine of one's own.
+// Cloudflare's prices, as the price book of a Docker engine.
 const prices = `{
   "name": "as-cloudflare", "source": "test", "as_of": "2026-08-21",
   "memory_gib_second_usd": "0.0000025", "cpu_second_usd": "0.00002", "disk_gb_second_usd": "0.00000007",
@@ -30,13 +30,13 @@ const prices = `{
   "included": {"memory_gib_seconds": 90000, "cpu_seconds": 22500, "disk_gb_seconds": 720000}
 }`
 
-// ownEngine is the price book of an engine that costs nothing.
+// ownEngine is the price book of an engine without costs.
 const ownEngine = `{
   "name": "own", "source": "test", "as_of": "2026-08-21",
   "memory_gib_second_usd": "0", "cpu_second_usd": "0", "disk_gb_second_usd": "0"
 }`
 
-// priced is the configuration of a provider that keeps the ledger itself and has these prices.
+// priced returns the configuration of a provider with an embedded ledger and these prices.
 func priced(w *providertest.World, prices string) string {
 	return fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    price_book = %q\n  }\n}\n",
 		w.LedgerURL, w.WriteFile("prices.json", prices))
@@ -283,7 +283,7 @@ keep_disk = true`, `scheduling policy default, which has no snapshots`},
 		{`max_monthly_cost_usd = "1"`, `expected_usage`},
 		{"expected_usage = {\n hours_per_day = 25\n}", `between 0.000000 and 24.000000`},
 		{`epoch = -1`, `at least 0`},
-		// What is written down is checked, also where the domain takes it for what is left out.
+		// Configured values are checked, even where the domain reads them as omitted.
 		{`env = { TOKEN = null }`, `env["TOKEN"] must not be null`},
 		{`labels = { A = null }`, `labels["A"] must not be null`},
 		{`initial_state = { "a" = null }`, `initial_state["a"] must not be null`},
@@ -436,7 +436,7 @@ func TestAccEnvironmentOfAnotherOwner(t *testing.T) {
 					Config:      provider + minimal(w, ""),
 					ExpectError: regexp.MustCompile(`(?s)belongs to somebody.*terraform import sandbox_environment\.<name> ` + w.Name),
 				},
-				{ // adopted with the owner that it has
+				{ // adopted, with its current owner
 					Config: provider + minimal(w, "") +
 						fmt.Sprintf("import {\n  to = sandbox_environment.test\n  id = %q\n}\n", w.Name),
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
@@ -475,7 +475,7 @@ resource "sandbox_lease" "own" {
 							Destroy:     true,
 							ExpectError: regexp.MustCompile(`(?s)did:plc:stranger::` + w.Name + `.*force_destroy = true`),
 						},
-						{Config: provider + minimal(w, "") + own, PlanOnly: true}, // refused before its own lease was destroyed
+						{Config: provider + minimal(w, "") + own, PlanOnly: true}, // before its lease is destroyed
 						{Config: provider + minimal(w, "force_destroy = true") + own},
 					},
 					CheckDestroy: destroyed(w, w.Name),

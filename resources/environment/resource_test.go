@@ -121,7 +121,7 @@ func TestAccEnvironment(t *testing.T) {
 	})
 }
 
-// A time that is too short makes nothing, and the next apply begins anew; one for the destroy holds too.
+// A timeout that is too short creates nothing, and the next apply starts again. A timeout for the destroy also applies.
 func TestAccEnvironmentTimeouts(t *testing.T) {
 	t.Parallel()
 	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {

@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// stateWithout checks that no secret stands in the state.
+// stateWithout checks that no secret is in the state.
 func stateWithout(values ...string) resource.TestCheckFunc {
 	return func(s *terraform.State) error {
 		state, err := json.Marshal(s)
@@ -36,7 +36,7 @@ func stateWithout(values ...string) resource.TestCheckFunc {
 	}
 }
 
-// sandboxHas checks what the agent's sandbox finds in /run/secrets, as "name=value" of each file.
+// sandboxHas checks the content of /run/secrets in the agent's sandbox, as "name=value" for each file.
 func sandboxHas(w *providertest.World, svc service.Service, want string) resource.TestCheckFunc {
 	return func(*terraform.State) error {
 		lease, err := svc.Acquire(w.Context(), sandbox.Acquire{AgentDID: "did:plc:ann", EnvironmentID: w.Name})
@@ -56,8 +56,7 @@ func sandboxHas(w *providertest.World, svc service.Service, want string) resourc
 	}
 }
 
-// A secret is sent when its version changes and at no other time, reaches sandboxes that live, and
-// is in no state.
+// A secret is sent only when its version changes, reaches living sandboxes, and is in no state.
 func TestAccEnvironmentSecrets(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

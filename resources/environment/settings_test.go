@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// asks checks that the ledger has exactly these settings, beside those of a minimal environment.
+// asks checks that the ledger has exactly these settings, on top of a minimal environment.
 func asks(w *providertest.World, change func(s *sandbox.EnvironmentSpec)) resource.TestCheckFunc {
 	return func(*terraform.State) error {
 		want := sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone}
@@ -44,8 +44,8 @@ func inPlace() resource.ConfigPlanChecks {
 	}
 }
 
-// Every setting reaches the ledger, changes in place, is found by an import, and goes when the
-// configuration says nothing of it any more.
+// Every setting reaches the ledger, changes in place, and is found by an import. It disappears when the configuration
+// omits it.
 func TestAccEnvironmentSettings(t *testing.T) {
 	t.Parallel()
 	providertest.OverServices(t, host.Config{Variables: []string{"PATH", "HOME"}},
@@ -179,7 +179,7 @@ func TestAccEnvironmentSettings(t *testing.T) {
 					},
 					{
 						ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: w.Name,
-						ImportStateVerifyIgnore: []string{"env_blocked"}, // an empty set, which the ledger does not tell from none
+						ImportStateVerifyIgnore: []string{"env_blocked"}, // the ledger stores empty as none
 					},
 					{
 						Config: provider + minimal(w, ""), ConfigPlanChecks: inPlace(),
@@ -190,8 +190,8 @@ func TestAccEnvironmentSettings(t *testing.T) {
 		})
 }
 
-// What a sandbox gets of the host is for the reconciler's operator to allow, and is refused before
-// anything is made.
+// The reconciler's operator decides what a sandbox gets of the host. What is not allowed is refused before anything is
+// created.
 func TestAccEnvironmentWithPathsOfTheHost(t *testing.T) {
 	t.Parallel()
 	providertest.OverServices(t, host.Config{}, func(t *testing.T, w *providertest.World, provider string) {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The data source shows what the resource's blocks say, also of an environment that Terraform did not
-// make; the hosts that a restricted sandbox reaches are told also where they are the default ones.
+// The data source shows settings in the form of the resource's blocks, even for environments that Terraform did not
+// create. It shows the hosts that a restricted sandbox reaches, even the default ones.
 func TestSettingsAreShownInTheResourcesWords(t *testing.T) {
 	t.Parallel()
 	every := sandbox.Duration(60e9)

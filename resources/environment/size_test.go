@@ -13,21 +13,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// memoryPrices charge $0.001 for a GiB-hour.
+// memoryPrices charge $0.001 per GiB-hour.
 const memoryPrices = `{
   "name": "own", "source": "test", "as_of": "2026-08-21",
   "memory_gib_second_usd": "0.000000278", "cpu_second_usd": "0", "disk_gb_second_usd": "0"
 }`
 
-// TestAccEnvironmentKeepsTheFormerDefaultSize: an environment whose configuration names no size plans nothing after the
-// default became smaller, keeps its size through other changes, and is estimated at it. A size that the configuration
-// named and names no more becomes the default.
+// TestAccEnvironmentKeepsTheFormerDefaultSize: the default size became smaller. An environment whose configuration
+// names no size plans nothing, keeps its size through other changes, and is estimated at that size. A size that the
+// configuration no longer names becomes the default.
 func TestAccEnvironmentKeepsTheFormerDefaultSize(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	former := sandbox.FormerDefaultResources
 	config := func(more string) string { return priced(w, memoryPrices) + minimal(w, "expected_usage = {}\n"+more) }
-	stores := func(change func(r *sandbox.Resources)) func() { // as an earlier build has stored it
+	stores := func(change func(r *sandbox.Resources)) func() { // as an earlier build stored it
 		return func() {
 			env, err := w.Service().GetEnvironment(t.Context(), w.Name)
 			w.Must(err)
@@ -54,7 +54,7 @@ func TestAccEnvironmentKeepsTheFormerDefaultSize(t *testing.T) {
 				Config: config(""), Check: has(sandbox.DefaultResources),
 				ConfigStateChecks: []statecheck.StateCheck{value("estimated_monthly_cost_usd", small)},
 			},
-			{ // the state gets the estimate that an earlier build has planned
+			{ // the state gets the estimate that an earlier build planned
 				PreConfig: stores(func(r *sandbox.Resources) { *r = former }), Config: config(""), Check: has(former),
 				ConfigStateChecks: []statecheck.StateCheck{value("estimated_monthly_cost_usd", large)},
 			},
@@ -74,7 +74,7 @@ func TestAccEnvironmentKeepsTheFormerDefaultSize(t *testing.T) {
 				ConfigStateChecks: []statecheck.StateCheck{value("estimated_monthly_cost_usd", small)},
 			},
 			{Config: config("resources = {\n memory_mb = 1024\n}")},
-			{ // a size of which a part is named
+			{ // a size that is named in part
 				PreConfig: stores(func(r *sandbox.Resources) { r.CPUMillis = former.CPUMillis }),
 				Config:    config("resources = {\n memory_mb = 1024\n}"), PlanOnly: true,
 			},

@@ -14,12 +14,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// inEpoch is a configuration whose environment is in an epoch.
+// inEpoch returns a configuration whose environment is in an epoch.
 func inEpoch(config string, epoch int) string {
 	return strings.Replace(config, "  type  = \"rpg\"\n", fmt.Sprintf("  type  = \"rpg\"\n  epoch = %d\n", epoch), 1)
 }
 
-// A lease that is to be leased again waits, with its end in the state, while its environment has ended. The plan that
+// While its environment has ended, a lease with on_expiry = recreate waits, and the state keeps its end. The plan that
 // reopens the environment leases it again.
 func TestAccLeaseWaitsForItsEnvironment(t *testing.T) {
 	t.Parallel()
@@ -54,14 +54,14 @@ func TestAccLeaseWaitsForItsEnvironment(t *testing.T) {
 	})
 }
 
-// withBudget is a configuration whose environment has a monthly budget.
+// withBudget returns a configuration whose environment has a monthly budget.
 func withBudget(config, usd string) string {
 	budget := fmt.Sprintf("  type  = \"rpg\"\n  budget = {\n    monthly_usd = %q\n  }\n", usd)
 	return strings.Replace(config, "  type  = \"rpg\"\n", budget, 1)
 }
 
-// A lease that its environment's budget ended, and that is to be leased again, waits while the budget is spent. The
-// plan that raises the budget leases it again; one that still does not cover what is spent does not.
+// A lease with on_expiry = recreate that its environment's budget ended waits while the budget is spent. A plan that
+// raises the budget leases it again, unless the new amount does not cover what is spent.
 func TestAccLeaseWaitsForTheBudgetOfItsEnvironment(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -94,7 +94,7 @@ func TestAccLeaseWaitsForTheBudgetOfItsEnvironment(t *testing.T) {
 				ConfigStateChecks: []statecheck.StateCheck{value("ended_by", text("budget"))},
 			},
 			{Config: withBudget(config, "0.000000002"), ConfigPlanChecks: waits},
-			{ // the plan cannot know that this amount does not suffice
+			{ // the plan cannot know that this amount is too low
 				Config:            withBudget(config+later, "${terraform_data.usd.output}"),
 				ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 				ConfigStateChecks: []statecheck.StateCheck{value("ended_by", text("budget"))},
@@ -109,7 +109,7 @@ func TestAccLeaseWaitsForTheBudgetOfItsEnvironment(t *testing.T) {
 	})
 }
 
-// A lease that is kept comes back with every new epoch of its environment, where its lifecycle says so.
+// A kept lease returns with every new epoch of its environment if its lifecycle says so.
 func TestAccKeptLeaseComesBackWithANewEpoch(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

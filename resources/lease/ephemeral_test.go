@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// opened is an environment and an ephemeral lease in it, whose values an echo resource keeps.
+// opened is an environment with an ephemeral lease, whose values an echo resource keeps.
 func opened(w *providertest.World, more string) string {
 	return environment(w) + fmt.Sprintf(`
 ephemeral "sandbox_lease" "test" {
@@ -56,7 +56,7 @@ func echoed(name string, c knownvalue.Check) statecheck.StateCheck {
 	return statecheck.ExpectKnownValue("echo.test", tfjsonpath.New("data").AtMapKey(name), c)
 }
 
-// It is held while Terraform runs and gone when it is done, at plan as at apply.
+// The lease is held while Terraform runs and gone when Terraform is done, at plan and at apply.
 func TestAccEphemeralLeaseEndsWithTerraform(t *testing.T) {
 	t.Parallel()
 	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
@@ -111,7 +111,7 @@ func TestAccEphemeralLeaseOfAnotherOwner(t *testing.T) {
 	})
 }
 
-// What did not open, Terraform does not close.
+// Terraform does not close what failed to open.
 func TestAccEphemeralLeaseThatDoesNotStartLeavesNothing(t *testing.T) {
 	t.Parallel()
 	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
@@ -165,7 +165,7 @@ func TestAccEphemeralLeaseErrorsOfThePlan(t *testing.T) {
 	}
 }
 
-// session is the provider spoken to as Terraform does, to renew and close when a test says so.
+// session calls the provider as Terraform does, but renews and closes when the test says so.
 type session struct {
 	*providertest.World
 	server tfprotov6.ProviderServer
@@ -197,7 +197,7 @@ func (s session) succeed(diags []*tfprotov6.Diagnostic) {
 	}
 }
 
-// value is a configuration in which everything else is null.
+// value returns a configuration with the set values. Everything else is null.
 func (s session) value(of *tfprotov6.Schema, set map[string]any) *tfprotov6.DynamicValue {
 	s.Helper()
 	for _, a := range of.Block.Attributes {
@@ -236,7 +236,7 @@ func (s session) close(private []byte) {
 	s.succeed(resp.Diagnostics)
 }
 
-// withEnvironment makes an environment in a world without Terraform.
+// withEnvironment creates an environment without Terraform.
 func withEnvironment(w *providertest.World) service.Service {
 	w.Helper()
 	service := w.Service()
@@ -287,7 +287,7 @@ func TestAccEphemeralLeaseIsRenewedByHalfOfItsTime(t *testing.T) {
 	}
 }
 
-// What no renewal makes longer is not renewed again and again.
+// Terraform stops renewing a lease once no renewal extends it.
 func TestAccEphemeralLeaseThatLivesOutItsTimeIsNotRenewed(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)

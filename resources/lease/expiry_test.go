@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Without a reconciler, each run of Terraform first removes the sandboxes of leases that have ended, of earlier
-// generations too: none outlives its lease by more than a run.
+// Without a reconciler, each run of Terraform first removes the sandboxes of ended leases, including earlier
+// generations. So no sandbox outlives its lease past the next run.
 func TestAccWithoutAReconcilerARunRemovesWhatHasExpired(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
@@ -30,7 +30,7 @@ func TestAccWithoutAReconcilerARunRemovesWhatHasExpired(t *testing.T) {
 		if err != nil && sandbox.CodeOf(err) != sandbox.LeaseEnded {
 			t.Error(err)
 		}
-		time.Sleep(2 * time.Second) //nolint:forbidigo // the time of leases is that of the machine
+		time.Sleep(2 * time.Second) //nolint:forbidigo // leases use the machine's clock
 	}
 	removed := func() {
 		for _, c := range w.Containers(w.Name) {

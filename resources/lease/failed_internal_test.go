@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// holder has a lease of an owner.
+// holder is a service with a lease of an owner.
 type holder struct {
 	service.Leases
 	owner string
@@ -19,7 +19,7 @@ func (h holder) GetLease(_ context.Context, id string) (sandbox.Lease, error) {
 	return sandbox.Lease{ID: id, Owner: h.owner}, nil
 }
 
-// Only a lease of Terraform can be one that this resource is about to replace.
+// Only a lease of a Terraform object can be the one that this resource is about to replace.
 func TestCreateBeforeDestroyIsNamedWhereItCanBe(t *testing.T) {
 	t.Parallel()
 	for owner, named := range map[string]bool{"terraform:4f1c": true, "orchestrator": false} {

@@ -12,7 +12,7 @@ import (
 
 var noon = time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC)
 
-// known is a lease as the state has it while all is well, and the same on the ledger.
+// known returns a lease without problems, as the state and the ledger have it.
 func known() (Model, sandbox.Lease) {
 	m := Model{
 		ID: types.StringValue("did:plc:a::catan-7"), Owner: types.StringValue("me"), Generation: types.Int64Value(2),
@@ -96,7 +96,7 @@ func TestEndIsToldOnce(t *testing.T) {
 	}
 }
 
-// purged is what a ledger still knows of a lease that ended long ago.
+// purged returns what a ledger still has of a lease that ended long ago.
 func purged(l sandbox.Lease, by sandbox.EndedBy) sandbox.Lease {
 	return sandbox.Lease{
 		ID:            l.ID,
@@ -114,7 +114,7 @@ func purged(l sandbox.Lease, by sandbox.EndedBy) sandbox.Lease {
 	}
 }
 
-// A state that was not refreshed for as long as the ledger keeps what was destroyed.
+// The state was not refreshed for so long that the ledger has purged the destroyed lease.
 func TestPurgedLeaseIsNoDrift(t *testing.T) {
 	t.Parallel()
 	m, l := known()
@@ -173,7 +173,7 @@ func TestWhatIsSeenOnTheBackendIsInTheState(t *testing.T) {
 	}
 }
 
-// What was found of a sandbox before its lease ended is no news of a lease that has ended.
+// Findings from before a lease's end are no news once it has ended.
 func TestAnEndedLeaseHasNoOpenFindings(t *testing.T) {
 	t.Parallel()
 	m, l := known()
@@ -190,7 +190,7 @@ func TestAnEndedLeaseHasNoOpenFindings(t *testing.T) {
 	}
 }
 
-// Whether a lease is replaced with its environment, only the plan knows.
+// Only the plan knows whether a lease is replaced with its environment.
 func TestAnEndWithTheEnvironmentDoesNotSayThatNothingIsPlanned(t *testing.T) {
 	t.Parallel()
 	m, l := known()
@@ -242,7 +242,7 @@ func TestAWarningSaysWhatBecomesOfWhatWasFound(t *testing.T) {
 	}
 }
 
-// The settings of a lease that has ended are history: those of the configuration are for the next.
+// The settings of an ended lease are history. The configuration's settings are for the next generation.
 func TestAnEndedLeaseKeepsTheConfiguredSettings(t *testing.T) {
 	t.Parallel()
 	hour := sandbox.Duration(time.Hour)

@@ -43,7 +43,7 @@ func TestAccLeaseEngineAway(t *testing.T) {
 	w, socket := providertest.New(t), filepath.Join(t.TempDir(), "docker.sock")
 	away := fmt.Sprintf("provider \"sandbox\" {\n  ledger = %q\n  docker = {\n    host = \"unix://%s\"\n  }\n}\n",
 		w.LedgerURL, socket)
-	// The host, the cause and what to try, and no question.
+	// The host, the cause and what to try, but no question.
 	noConnection := strings.ReplaceAll(regexp.QuoteMeta("no connection to the Docker engine at unix://"+socket+" (dial unix "+
 		socket+": connect: no such file or directory). Start the engine, choose another (docker.host or docker.context, of a "+
 		"reconciler --docker-host or --docker-context), or give this user access to the socket. Nothing is known to have "+
@@ -66,7 +66,7 @@ func TestAccLeaseEngineAway(t *testing.T) {
 	})
 }
 
-// A lease whose engine goes away while it is acquired is in the state, and the error says so.
+// If the engine goes away during an acquire, the lease is in the state, and the error says so.
 func TestAccLeaseOfAnEngineThatGoesAway(t *testing.T) {
 	t.Parallel()
 	providertest.OverAnEngineThatFails(t,
@@ -101,7 +101,7 @@ func TestAccLeaseOfAnEngineThatGoesAway(t *testing.T) {
 		})
 }
 
-// A lease whose engine goes away while it is leased again may exist again, and the error says so.
+// If the engine goes away while a lease is leased again, the lease may exist again, and the error says so.
 func TestAccLeaseAgainOnAnEngineThatGoesAway(t *testing.T) {
 	t.Parallel()
 	providertest.OverAnEngineThatFails(t,
@@ -136,7 +136,7 @@ func TestAccLeaseAgainOnAnEngineThatGoesAway(t *testing.T) {
 		})
 }
 
-// TestAccLeasePlanOnACloneOfTheEngine has a machine with the engine's id, and without the sandbox, answer a plan.
+// TestAccLeasePlanOnACloneOfTheEngine lets a machine with the engine's id, but without the sandbox, answer a plan.
 func TestAccLeasePlanOnACloneOfTheEngine(t *testing.T) {
 	t.Parallel()
 	w, p := providertest.New(t), dockertest.NewProxy(t)
@@ -154,7 +154,7 @@ func TestAccLeasePlanOnACloneOfTheEngine(t *testing.T) {
 				PlanOnly:    true,
 				ExpectError: regexp.MustCompile(`(?s)Reading Lease Failed.*clone.*Terraform's\s+state\s+is\s+unchanged`),
 			},
-			{PreConfig: func() { p.Set(nil) }, Config: config, PlanOnly: true}, // it lives: nothing is planned
+			{PreConfig: func() { p.Set(nil) }, Config: config, PlanOnly: true}, // it is alive: nothing is planned
 		},
 	})
 }
@@ -171,7 +171,7 @@ func TestAccLeaseReconcilerAway(t *testing.T) {
 				PreConfig: first.Stop, Config: first.Configuration + leased(w, ""),
 				ExpectError: regexp.MustCompile(`(?s)Reading (Lease|Environment) Failed.*Terraform's\s+state\s+is\s+unchanged`),
 			},
-			// The provider itself takes over the reconciler's ledger, and finds everything.
+			// The provider itself opens the reconciler's ledger, and finds everything.
 			{Config: w.Embedded() + leased(w, ""), PlanOnly: true},
 		},
 	})

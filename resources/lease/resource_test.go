@@ -52,7 +52,7 @@ resource "sandbox_lease" "test" {
 `, agent, more)
 }
 
-// A replacement cannot come before the end of the lease that it replaces. The error says so, and that lease lives on.
+// A replacement cannot start before the lease that it replaces ends. The error says so, and the old lease stays active.
 func TestAccLeaseCreateBeforeDestroy(t *testing.T) {
 	t.Parallel()
 	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
@@ -136,7 +136,7 @@ func TestAccLease(t *testing.T) {
 						value("ttl", knownvalue.Null()), value("expiry_conditions", knownvalue.Null()),
 					},
 				},
-				{ // in place: the same sandbox goes on
+				{ // in place: the same sandbox keeps running
 					Config:           provider + leased(w, settings),
 					ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
 					ConfigStateChecks: []statecheck.StateCheck{
@@ -152,7 +152,7 @@ func TestAccLease(t *testing.T) {
 					ImportStateVerifyIgnore: []string{"on_expiry"},
 				},
 				{Config: provider + leased(w, ""), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
-				{ // what is fixed at the beginning of a lease
+				{ // settings that are fixed at the start of a lease
 					Config: provider + leased(w, `max_lifetime = "2h"`),
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 						plancheck.ExpectResourceAction(address, plancheck.ResourceActionReplace), becauseOf("max_lifetime"),
@@ -193,7 +193,7 @@ func TestAccLeaseEnded(t *testing.T) {
 						value("end_reason", knownvalue.StringRegexp(regexp.MustCompile("agent.death"))),
 					},
 				},
-				{ // settings are for the next generation, also those that are fixed at the beginning of a lease
+				{ // settings are for the next generation, even those that are fixed at the start of a lease
 					Config:            provider + leased(w, "ttl = \"1h\"\n  max_lifetime = \"2h\""),
 					ConfigPlanChecks:  action(plancheck.ResourceActionUpdate),
 					ConfigStateChecks: []statecheck.StateCheck{value("ttl", text("1h")), value("ended_by", text("condition"))},
@@ -209,7 +209,7 @@ func TestAccLeaseEnded(t *testing.T) {
 						value("ended_by", knownvalue.Null()),
 					},
 				},
-				{ // the whole environment ends; then everything can be destroyed
+				{ // the whole environment ends; then everything can still be destroyed
 					PreConfig: func() { w.Condition(w.Service(), "game.finished", w.Name, "") },
 					Config:    provider + leased(w, `ttl = "1h"`),
 				},
@@ -234,7 +234,7 @@ func TestAccLeaseRemovedByHand(t *testing.T) {
 						value("status", text("active")), value("generation", knownvalue.Int64Exact(2)),
 					},
 				},
-				{ // destroying finds nothing and is content
+				{ // destroy succeeds although nothing is left
 					PreConfig: func() { w.RemoveContainers(w.Name) },
 					Config:    provider + leased(w, ""),
 					Destroy:   true,
@@ -285,7 +285,7 @@ func TestAccLeaseOfAnotherOwner(t *testing.T) {
 					Config:      provider + leased(w, ""),
 					ExpectError: regexp.MustCompile(`(?s)held by orchestrator.*terraform import sandbox_lease\.<name> '` + leaseID(w)),
 				},
-				{ // adopted with the owner that it has
+				{ // adopted, with its current owner
 					Config: provider + leased(w, "") + fmt.Sprintf("import {\n  to = sandbox_lease.test\n  id = %q\n}\n", leaseID(w)),
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 						plancheck.ExpectResourceAction(address, plancheck.ResourceActionNoop),
@@ -294,7 +294,7 @@ func TestAccLeaseOfAnotherOwner(t *testing.T) {
 						value("owner", text("orchestrator")), value("generation", knownvalue.Int64Exact(1)),
 					},
 				},
-				{ // released there and leased by somebody else: dropped, never destroyed
+				{ // released elsewhere and leased by another owner: dropped, never destroyed
 					PreConfig: func() {
 						s := w.Service()
 						_, err := s.Release(t.Context(), sandbox.LeaseRef{ID: leaseID(w)})
@@ -320,7 +320,7 @@ func TestAccLeaseOfAnotherOwner(t *testing.T) {
 	})
 }
 
-// A lease whose sandbox does not come up leaves nothing behind, and is leased again.
+// A lease whose sandbox does not start leaves nothing behind, and is leased again.
 func TestAccLeaseThatDoesNotStart(t *testing.T) {
 	t.Parallel()
 	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
