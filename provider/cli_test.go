@@ -154,7 +154,7 @@ func TestAccProviderAlone(t *testing.T) {
 	tf.Run("validate")
 	tf.Run("plan", "-input=false")
 	if _, err := os.Stat(ledger); !os.IsNotExist(err) {
-		t.Errorf("planning what does not exist yet made a ledger: %v", err)
+		t.Errorf("a plan of new objects created a ledger: %v", err)
 	}
 	tf.Run("apply", "-auto-approve", "-input=false")
 	info, err := os.Stat(ledger)
@@ -211,7 +211,7 @@ func TestAccContextChangedBetweenPlanAndApply(t *testing.T) {
 		t.Errorf("the state holds %s", left)
 	}
 	if _, err := w.Docker.ImageInspect(t.Context(), w.Name+":latest"); err == nil {
-		t.Errorf("an image that nobody approved was built")
+		t.Errorf("an unapproved image was built")
 	}
 }
 

@@ -255,7 +255,7 @@ func isNumber(v any) bool {
 func destroyed(t *testing.T, c *core, place string) {
 	t.Helper()
 	if err := c.destroy(context.WithoutCancel(t.Context())); err != nil {
-		t.Errorf("destroy what has %s: %v", place, err)
+		t.Errorf("destroy the object with %s: %v", place, err)
 	}
 }
 

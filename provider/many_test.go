@@ -137,7 +137,7 @@ func TestAccManyLeases(t *testing.T) {
 	}
 	tf.Run("apply", "-refresh-only", "-auto-approve", "-input=false")
 	if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
-		t.Errorf("after apply -refresh-only the plan tells again: %+v", p)
+		t.Errorf("after apply -refresh-only the plan reports the end again: %+v", p)
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
@@ -288,7 +288,7 @@ func TestAccWarningsFold(t *testing.T) {
 			}
 			tf.Run("apply", "-refresh-only", "-auto-approve", "-input=false")
 			if p := tf.Plan(); len(p.Changes) != 0 || len(p.Diagnostics) != 0 {
-				t.Errorf("after apply -refresh-only the plan tells again: %+v", p)
+				t.Errorf("after apply -refresh-only the plan reports the end again: %+v", p)
 			}
 			tf.Run("destroy", "-auto-approve", "-input=false", "-parallelism=50")
 		})

@@ -111,7 +111,7 @@ func TestAccAnEnvironmentWithSecretsMovesIn(t *testing.T) {
 	generated := second.Read("generated.tf")
 	second.Write("generated.tf", strings.Replace(generated, "KEY = {", "NEW = {}\n    KEY = {", 1))
 	if said := second.Fail("plan", "-input=false", "-no-color"); !strings.Contains(said, "secret NEW yet") {
-		t.Errorf("the plan says of a new secret without a value:\n%s", said)
+		t.Errorf("for a new secret without a value, the plan says:\n%s", said)
 	}
 	second.Write("generated.tf", generated)
 	first.Run("state", "rm", "sandbox_environment.game")

@@ -42,7 +42,7 @@ func TestAccEndAndDriftInExitCodesAndJSON(t *testing.T) {
 		if got := [2]tfjson.Action{
 			actionOf(plan.ResourceDrift, object), actionOf(plan.ResourceChanges, object),
 		}; got != want {
-			t.Errorf("of %s the plan has the drift and the change %q, want %q", object, got, want)
+			t.Errorf("for %s, the plan has the drift and the change %q, want %q", object, got, want)
 		}
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")

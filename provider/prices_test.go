@@ -52,7 +52,7 @@ func TestAccThePlanHasThePricesOfTheReconciler(t *testing.T) {
 	tf.Write("main.tf", strings.Replace(r.Configuration, "{\n", "{"+docker(other), 1)+expecting(w, ""))
 	if said := tf.Fail("plan", "-input=false", "-no-color"); !strings.Contains(said, "other.json") ||
 		!strings.Contains(said, "--docker-price-book") {
-		t.Errorf("of a book that differs the plan says\n%s", said)
+		t.Errorf("with a different price book, the plan says\n%s", said)
 	}
 }
 

@@ -13,6 +13,6 @@ func TestAnEventTellsWhoAskedForIt(t *testing.T) {
 		t.Errorf("got actor %s, address %s", e.Actor, e.Address)
 	}
 	if by := flatten(sandbox.Event{Type: sandbox.EventEnded}); !by.Actor.IsNull() || !by.Address.IsNull() {
-		t.Errorf("what nobody asked for has the actor %s, address %s", by.Actor, by.Address)
+		t.Errorf("an event without a request has the actor %s, address %s", by.Actor, by.Address)
 	}
 }

@@ -87,7 +87,7 @@ func TestManyLeasesAreReadByOneList(t *testing.T) {
 	t.Parallel()
 	c := of(2000)
 	readAll(t, &configured.Provider{}, c, 2000)
-	// Four leases are read one by one, then three pages. The last page shows that there are no more.
+	// Four leases are read one by one, then three pages. The last page shows that no leases follow.
 	if requests := c.alone + c.listed; requests > 8 {
 		t.Errorf("2,000 leases took %d requests", requests)
 	}

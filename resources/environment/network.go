@@ -89,7 +89,7 @@ func networkAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// certificates refuses a PEM text if any of its certificates cannot be read. The domain checks that there is one.
+// certificates refuses a PEM text if any of its certificates cannot be read. The domain checks that it has one.
 type certificates struct{}
 
 func (certificates) Description(context.Context) string { return "must be certificates in PEM" }

@@ -35,6 +35,6 @@ func TestSettingsAreShownInTheResourcesWords(t *testing.T) {
 	}
 	if got.Confinement != nil || !got.Skills.Equal(types.MapNull(types.StringType)) ||
 		got.PostMortem.ValueString() != "1h" {
-		t.Errorf("what is by default is %v, %v and %v", got.Confinement, got.Skills, got.PostMortem)
+		t.Errorf("default settings are shown as %v, %v and %v", got.Confinement, got.Skills, got.PostMortem)
 	}
 }

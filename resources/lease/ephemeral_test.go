@@ -133,7 +133,7 @@ func TestAccEphemeralLeaseThatDoesNotStartLeavesNothing(t *testing.T) {
 					l, err := w.Service().GetLease(t.Context(), leaseID(w))
 					w.Must(err)
 					if l.Status != sandbox.LeaseDestroyed || len(w.Containers(w.Name)) > 0 {
-						t.Errorf("what failed to open is %s, with the containers %v", l.Status, w.Containers(w.Name))
+						t.Errorf("the lease that failed to open is %s, with the containers %v", l.Status, w.Containers(w.Name))
 					}
 				},
 				Config: onRef(environment(w)),

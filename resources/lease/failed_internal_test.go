@@ -28,7 +28,7 @@ func TestCreateBeforeDestroyIsNamedWhereItCanBe(t *testing.T) {
 		said := acquireFailed(t.Context(), holder{owner: owner}, "Acquiring Lease Failed",
 			sandbox.Acquire{AgentDID: "did:plc:a", EnvironmentID: "g"}, err)[0].Detail()
 		if strings.Contains(said, "create_before_destroy") != named || !strings.Contains(said, "terraform import") {
-			t.Errorf("of a lease of %s it says %s", owner, said)
+			t.Errorf("for a lease of %s, the error says %s", owner, said)
 		}
 	}
 }

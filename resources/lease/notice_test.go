@@ -136,7 +136,7 @@ func TestPurgedLeaseIsNoDrift(t *testing.T) {
 		t.Fatal(diags)
 	}
 	if m.Image != before.Image || m.MemoryMB != before.MemoryMB || m.CPUs != before.CPUs || m.PIDs != before.PIDs {
-		t.Errorf("what the ledger has forgotten is lost from the state: %+v", m)
+		t.Errorf("the state has lost what the ledger purged: %+v", m)
 	}
 	if !m.ended() || m.EndedBy.ValueString() != "ttl" || m.EndedAt.IsNull() {
 		t.Errorf("its end is not in the state: %+v", m)
