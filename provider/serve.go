@@ -24,7 +24,7 @@ func Serve(ctx context.Context, version string, debug bool) error {
 			return err
 		}
 	}
-	creating := journal.In(journal.Dir(os.Getenv))
+	creating := journalOf(debug, os.Getenv)
 	var (
 		mu   sync.Mutex
 		made []*Provider
@@ -56,6 +56,14 @@ func Serve(ctx context.Context, version string, debug bool) error {
 	}
 	err := providerserver.Serve(ctx, factory, providerserver.ServeOpts{Address: Address, Debug: debug})
 	return errors.Join(err, closeAll())
+}
+
+// journalOf returns the journal of Terraform's working directory, nil if this process may run in another one.
+func journalOf(debug bool, getenv func(string) string) *journal.Journal {
+	if debug {
+		return nil
+	}
+	return journal.In(journal.Dir(getenv))
 }
 
 // orphaned waits until the parent process has ended. It checks at each pace. It returns false if ctx ends first.

@@ -1,9 +1,12 @@
 package environment_test
 
 import (
+	"encoding/pem"
 	"fmt"
 	"maps"
+	"net/http/httptest"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/config"
@@ -16,13 +19,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A certificate that has the right form but cannot be parsed is an error at plan time. The error names the attribute.
+// The authorities are checked at plan: each certificate can be read, and there are credentials for them. The error names
+// the attribute.
 func TestAccEnvironmentAuthoritiesAreRead(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
-	var steps []resource.TestStep
-	for _, inside := range []string{"!", "aGVsbG8="} {
-		steps = append(steps, resource.TestStep{
+	step := func(credentials, authorities, problem string) resource.TestStep {
+		return resource.TestStep{
 			Config: w.Embedded() + fmt.Sprintf(`
 resource "sandbox_environment" "test" {
   name    = %q
@@ -30,18 +33,30 @@ resource "sandbox_environment" "test" {
   secrets = { git = { value_wo = "x", value_wo_version = 1 } }
   network = {
     allow       = ["github.com"]
-    credentials = { "github.com" = { secret = "git" } }
-    authorities = "-----BEGIN CERTIFICATE-----\n%s\n-----END CERTIFICATE-----\n"
+    credentials = %s
+    authorities = %q
   }
 }
-`, w.Name, w.Image, inside), PlanOnly: true,
-			ExpectError: regexp.MustCompile(`network\.authorities\s+must\s+be\s+certificates\s+in\s+PEM,\s+and\s+number\s+1\s+cannot\s+be\s+read`),
-		})
+`, w.Name, w.Image, credentials, authorities), PlanOnly: true,
+			ExpectError: regexp.MustCompile(`network\.authorities\s+` + strings.ReplaceAll(problem, " ", `\s+`)),
+		}
 	}
+	const some = `{ "github.com" = { secret = "git" } }`
+	unread := func(inside string) resource.TestStep {
+		return step(some, "-----BEGIN CERTIFICATE-----\n"+inside+"\n-----END CERTIFICATE-----\n",
+			"must be certificates in PEM, and number 1 cannot be read")
+	}
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	valid := string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}))
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_11_0)},
-		Steps:                    steps,
+		Steps: []resource.TestStep{
+			unread("!"), unread("aGVsbG8="),
+			step("{}", valid, "must not be set without network.credentials"),
+			step("null", valid, "must not be set without network.credentials"),
+		},
 	})
 }
 

@@ -160,7 +160,8 @@ func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpe
 	}
 	e.PrivateCIDRs = collection.Known(collection.Strings(ctx, n.PrivateCIDRs, &diags))
 	e.Credentials = expandCredentials(ctx, n.Credentials, &diags)
-	if e.Authorities = n.Authorities.ValueString(); len(e.Credentials) == 0 && !n.Credentials.IsNull() {
+	e.Authorities = n.Authorities.ValueString()
+	if len(e.Credentials) == 0 && (n.Credentials.IsUnknown() || len(n.Credentials.Elements()) > 0) {
 		e.Authorities = "" // their hosts are unknown
 	}
 	spec.Egress = &e

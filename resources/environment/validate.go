@@ -47,7 +47,7 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 		return diags
 	}
 	if err := put.Validate(); err != nil {
-		diags.Append(diagnose.Failed("Invalid Environment", inCores(err, m.Resources), place)...)
+		diags.Append(diagnose.Failed("Invalid Environment", restate(err, m.Resources), place)...)
 	}
 	return diags
 }
@@ -134,16 +134,19 @@ func asWritten[T any](at *T, is T, written attr.Value) {
 	}
 }
 
-// inCores restates a problem with a CPU limit in cores. The domain counts in thousandths of a core.
-func inCores(err error, size *Size) error {
+// restate puts problems in the terms of the configuration. It counts CPUs in cores, the domain in thousandths of a core,
+// and its network is the domain's egress.
+func restate(err error, size *Size) error {
 	var e *sandbox.Error
-	if size == nil || !errors.As(err, &e) {
+	if !errors.As(err, &e) {
 		return err
 	}
 	restated := *e
 	restated.Fields = slices.Clone(e.Fields)
 	for i := range restated.Fields {
-		if f := &restated.Fields[i]; f.Name == "resources.cpu_millis" {
+		f := &restated.Fields[i]
+		f.Problem = strings.ReplaceAll(f.Problem, "egress.", "network.")
+		if size != nil && f.Name == "resources.cpu_millis" {
 			f.Problem = fmt.Sprintf("must be between %g and %g cores, not %g",
 				cores(sandbox.MinCPUMillis), cores(sandbox.MaxCPUMillis), size.CPUs.ValueFloat64())
 		}
