@@ -26,7 +26,7 @@ type Config struct {
 	SecretKeyFile, SnapshotURL string
 	// WithoutKeys and WithoutSavedData leave them out of an archive. Restore ignores both.
 	WithoutKeys, WithoutSavedData bool
-	// Version is that of this program.
+	// Version is the version of this program.
 	Version string
 }
 
@@ -42,15 +42,15 @@ type Report struct {
 	// WithoutKeys and WithoutSavedData say what the operator left out.
 	WithoutKeys      bool `json:"without_keys,omitempty"`
 	WithoutSavedData bool `json:"without_saved_data,omitempty"`
-	// Missing lists the keys and snapshots that were not found. MissingOutputs counts lost outputs of commands, which
-	// cannot be read any more; nothing else depends on them.
+	// Missing lists the keys and snapshots that were not found. MissingOutputs counts lost outputs of commands, which can
+	// no longer be read; nothing else depends on them.
 	Missing        []string `json:"missing,omitempty"`
 	MissingOutputs int      `json:"missing_outputs,omitempty"`
 }
 
-// Create writes an archive to a new file that only its owner may read, also while reconcilers serve the ledger. Parts
-// that cannot be found are in the report and in the manifest; the archive is complete without them. The memory that it
-// takes depends on the number of objects only. Errors: as backupfile.Take; Unavailable.
+// Create writes an archive to a new file that only its owner may read, even while reconcilers serve the ledger. Parts
+// that cannot be found are listed in the report and in the manifest. The memory that it uses depends only on the number
+// of objects. Errors: as backupfile.Take; Unavailable.
 func Create(ctx context.Context, file string, c Config) (r Report, err error) {
 	r = Report{WithoutKeys: c.WithoutKeys, WithoutSavedData: c.WithoutSavedData}
 	err = private.Create(file, func(temporary string) error { return r.create(ctx, temporary, c) })
@@ -142,7 +142,7 @@ func (r *Report) addKeys(ctx context.Context, w *archiveWriter, file string) err
 	return nil
 }
 
-// lookForKeys adds the keys to Missing that secrets of the ledger need and that a file lacks.
+// lookForKeys adds to Missing the keys that the ledger's secrets need and the file lacks.
 func (r *Report) lookForKeys(file string) {
 	var keys *seal.Keys
 	if file != "" {
@@ -157,7 +157,7 @@ func (r *Report) lookForKeys(file string) {
 	}
 }
 
-// addObjects adds what the ledger names in the bucket.
+// addObjects adds the objects that the ledger names in the bucket.
 func (r *Report) addObjects(ctx context.Context, w *archiveWriter, url string) (err error) {
 	if len(r.Objects) == 0 {
 		return nil
@@ -213,8 +213,8 @@ func (r *Report) lacks(o backupfile.Object, bucket string, why sandbox.Code) {
 	}
 }
 
-// fetch copies an object to a spool, so that only a whole and verified one begins a member. Errors: NotFound, Failed if
-// it is not what was stored, Unavailable.
+// fetch copies an object to a spool and verifies it, so that only a whole one begins a member. Errors: NotFound; Failed
+// if the content differs from what was stored; Unavailable.
 func fetch(ctx context.Context, bucket *snapshotstore.Store, o backupfile.Object) (*snapshotstore.Spool, error) {
 	if o.SnapshotOf != "" {
 		return bucket.Fetch(ctx, snapshotstore.Archive{Object: o.Object, SHA256: o.SHA256, Bytes: o.Bytes})

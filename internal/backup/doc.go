@@ -1,5 +1,5 @@
-// Package backup keeps a reconciler's data in one file: the ledger, the keys of its secrets, and what the ledger names
-// in the bucket, which are snapshots of /data and large output of commands.
+// Package backup keeps a reconciler's data in one file: the ledger, the keys of its secrets, and the objects that the
+// ledger names in the bucket. These are snapshots of /data and large output of commands.
 //
 // The file is a tar archive with these members, in this order:
 //
@@ -8,9 +8,8 @@
 //	data/OBJECT    each object of the bucket that this ledger names, unless left out
 //	manifest.json  what the archive holds, with a checksum of each member; see Manifest
 //
-// The ledger comes first, because it decides what else belongs to the archive. The manifest comes last, so an archive
-// that was cut or not finished has none. Snapshots that are replaced during a backup stay in the bucket for
-// snapshots.RetiredFor.
+// The ledger comes first, because it decides what else belongs to the archive. The manifest comes last, so a truncated
+// archive has none. Snapshots that are replaced during a backup stay in the bucket for snapshots.RetiredFor.
 //
-// Earlier programs kept the ledger alone. Such a file is a backup without keys and objects.
+// Earlier programs kept only the ledger. Such a file is a backup without keys and objects.
 package backup

@@ -30,12 +30,12 @@ const (
 	manifestMember = "manifest.json"
 )
 
-// maxManifest limits the size of a manifest, in bytes. It has about 200 for each object.
+// maxManifest limits the size of a manifest, in bytes. Each object needs about 200.
 const maxManifest = 256 << 20
 
 // Manifest describes an archive.
 type Manifest struct {
-	// Format is the version of the archive's layout. Version is that of the program that wrote it.
+	// Format is the version of the archive's layout. Version is the version of the program that wrote it.
 	Format   int       `json:"format"`
 	Version  string    `json:"version"`
 	LedgerID string    `json:"ledger_id"`
@@ -44,7 +44,7 @@ type Manifest struct {
 	// WithoutKeys and WithoutSavedData say what the operator left out.
 	WithoutKeys      bool `json:"without_keys,omitempty"`
 	WithoutSavedData bool `json:"without_saved_data,omitempty"`
-	// Missing are parts that could not be found when the archive was written.
+	// Missing lists the parts that were not found when the archive was written.
 	Missing []string `json:"missing,omitempty"`
 	Members []Member `json:"members"`
 }
@@ -207,7 +207,7 @@ func readAll(content io.Reader, size, limit int64) ([]byte, error) {
 	return io.ReadAll(content)
 }
 
-// spooled tells errors of this machine's disk from those of the archive.
+// spooled distinguishes errors of this machine's disk from those of the archive.
 type spooled struct{ io.Writer }
 
 func (s spooled) Write(p []byte) (int, error) {
@@ -218,7 +218,7 @@ func (s spooled) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// reader ends with its context.
+// reader stops when its context ends.
 type reader struct {
 	ctx context.Context
 	io.Reader

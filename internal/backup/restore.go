@@ -18,11 +18,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// sqliteMagic begins the file of a ledger.
+// sqliteMagic is the start of a ledger's file.
 const sqliteMagic = "SQLite format 3\x00"
 
 // Check verifies a backup, and looks for the keys and snapshots that it needs: in the file, and otherwise where c says.
-// It restores nothing. Errors: Invalid for a file that is damaged or no backup; Conflict for a newer program's;
+// It restores nothing. Errors: Invalid for a damaged file or one that is no backup; Conflict for a newer program's;
 // Unavailable.
 func Check(ctx context.Context, file string, c Config) (Report, error) {
 	return examined(ctx, file, c, func(*examination) error { return nil })
@@ -45,7 +45,7 @@ func Restore(ctx context.Context, file string, c Config, incomplete bool) (r Rep
 	return r, isRestored && err == nil, err
 }
 
-// examination is a backup that was checked.
+// examination is a verified backup.
 type examination struct {
 	Report
 	Config
@@ -55,7 +55,7 @@ type examination struct {
 	archive *archiveReader // nil for a ledger alone
 }
 
-// examined checks a backup, and calls then with it.
+// examined verifies a backup, and calls then with it.
 func examined(ctx context.Context, file string, c Config, then func(*examination) error) (r Report, err error) {
 	f, err := os.Open(file) // #nosec G304 -- the operator names the file
 	if err != nil {
@@ -165,7 +165,7 @@ func (x *examination) member(o backupfile.Object) (m Member, there bool) {
 	return m, there
 }
 
-// checkKeyFile refuses a key file that lacks keys of the archive: it is not replaced.
+// checkKeyFile refuses a key file that lacks keys of the archive, because restore does not replace it.
 func (x *examination) checkKeyFile() error {
 	if x.keyFile == "" || x.SecretKeyFile == "" {
 		return nil
@@ -211,7 +211,7 @@ func (x *examination) restoreObjects(ctx context.Context) (err error) {
 	})
 }
 
-// restoreKeys writes the key file unless it exists: then it has the keys.
+// restoreKeys writes the key file unless it exists. An existing one has the keys.
 func (x *examination) restoreKeys() error {
 	if _, err := os.Stat(x.SecretKeyFile); err == nil {
 		return nil
@@ -231,7 +231,7 @@ func (x *examination) restoreKeys() error {
 	})
 }
 
-// objects counts the members that are objects.
+// objects returns the number of members that are objects.
 func (r *archiveReader) objects() (n int) {
 	for name := range r.members {
 		if strings.HasPrefix(name, dataMembers) {

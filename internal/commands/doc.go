@@ -1,11 +1,11 @@
-// Package commands runs commands in sandboxes. Each is brought to its end whichever process dies: the ledger knows that
-// it runs, its sandbox keeps what it wrote first, and another process follows it.
+// Package commands runs commands in sandboxes. A command runs to its end even if a process dies: the ledger records it,
+// its sandbox keeps its first output, and another process follows it.
 //
 // # Life of a command
 //
-// A command is a row of execs, made in the transaction that begins its use of the sandbox and settled in
-// the one that ends it. Its holder, the process that runs or follows it, has it until held_until, which the
-// heartbeat extends; only the holder settles it, or the kill that makes its sandbox gone.
+// A command is a row of execs. The transaction that begins its use of the sandbox creates it, and the one that ends the
+// use settles it. The holder is the process that runs or follows the command. It holds the command until held_until,
+// which the heartbeat extends. Only the holder settles it, or the kill that makes its sandbox gone.
 //
 //	            result            the backend reported to the holder how it ended
 //	running ──────────────> finished

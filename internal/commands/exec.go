@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config is what a Service is made of. All of it is required.
+// Config configures a Service. All fields are required.
 type Config struct {
 	Core     *lifecycle.Core
 	Store    *ledger.Store
@@ -44,8 +44,8 @@ var (
 // New returns a Service.
 func New(c Config) *Service { return &Service{c} }
 
-// useTTL is how long a running command keeps its lease awake without a follower: long enough for a process that is
-// started again, or another one, to take it over after lifecycle.ClaimTTL.
+// useTTL is how long a running command keeps its lease awake without a follower. Within it, a restarted or another
+// process can take the command over after lifecycle.ClaimTTL.
 const useTTL = 40 * time.Second
 
 // Extension implements lifecycle.Extender: the commands that this process follows stay its own.
@@ -57,16 +57,16 @@ func (v *Service) Extension() lifecycle.Extension {
 	return func(tx *ledger.Tx, until micro.Time) error { return execs.In(tx).ExtendExecs(holders, until) }
 }
 
-// command is one that this process runs or follows, under its claim.
+// command is a command that this process runs or follows under its claim.
 type command struct {
 	commands *Service
 	use      *lifecycle.Use
 	row      execs.Exec
 	req      sandbox.ExecRequest
 	rec      *output.Recording
-	// tap records what it writes in its session, nil for a command of none.
+	// tap records the output in the command's session, nil without a session.
 	tap *sessions.Tap
-	// making: it is one of those that make its sandbox ready, which is not woken for it.
+	// making is set for commands that make their sandbox ready. They do not wake it.
 	making bool
 	// joined is req with its session's additions. recorded is how far the session's recording is.
 	joined   sandbox.ExecRequest
@@ -96,9 +96,9 @@ func (v *Service) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.Exec
 	if !c.tellsCPU(res) {
 		v.Core.Sampler.Soon(&c.use.Row)
 	}
-	res.Shell, res.CPUTime = nil, 0 // they are the session's and the ledger's
+	res.Shell, res.CPUTime = nil, 0 // only for the session and the ledger
 	if err != nil {
-		// Unavailable would be an invitation to run it twice.
+		// Unavailable would invite the caller to run it twice.
 		return res, sandbox.Errorf(sandbox.UnknownOutcome, "lease %s: command %s was run, and the ledger did not record "+
 			"how it ended: %w; the reconciler asks the sandbox again: see how it stands before you run it again",
 			r.ID, c.row.ID, err)
@@ -137,8 +137,8 @@ func (v *Service) StartExec(ctx context.Context, r sandbox.LeaseRef, req sandbox
 	return v.GetExec(ctx, ref)
 }
 
-// beginExec records a command as running, in a sandbox that is awake; or returns the command that was begun
-// by the same request before.
+// beginExec records a command as running in an awake sandbox. If an equal request has begun it before, beginExec
+// returns that command.
 func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 	req sandbox.ExecRequest) (*command, *execs.Exec, error) {
 	unset := req.Timeout == 0
@@ -173,7 +173,7 @@ func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 		return record(tx, s, &c.row)
 	})
 	if err != nil {
-		if sandbox.CodeOf(err) == sandbox.Conflict { // the same request may have been quicker
+		if sandbox.CodeOf(err) == sandbox.Conflict { // an equal request may have begun it meanwhile
 			if known, knownErr := v.known(ctx, r, &c.row); knownErr == nil && known != nil {
 				return nil, known, nil
 			}
@@ -185,7 +185,7 @@ func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 	return c, nil, nil
 }
 
-// newExec is the row of a normalized request.
+// newExec returns the row of a normalized request.
 func newExec(leaseID string, req sandbox.ExecRequest) execs.Exec {
 	return execs.Exec{
 		ID:        req.ID,
@@ -212,7 +212,7 @@ func programOf(req sandbox.ExecRequest) []string {
 	return req.Command
 }
 
-// record stores a new command, with its event. Errors: Invalid where the environment does not allow it.
+// record stores a new command, with its event. Errors: Invalid if the environment does not allow it.
 func record(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec) error {
 	if err := checkExec(s.Rules(), x); err != nil {
 		return err
@@ -242,7 +242,7 @@ func checkExec(rules sandbox.CommandRules, x *execs.Exec) error {
 	return rules.Check("exec", x.EnvNames, x.User())
 }
 
-// join makes the command one of its session, if it has one.
+// join adds the command to its session, if it has one.
 func (c *command) join(tx *ledger.Tx, s *ledger.Sandbox) (err error) {
 	if c.req.Session != "" {
 		c.joined, c.recorded, err = c.commands.Sessions.Join(tx, s, &c.row, c.req)
@@ -250,7 +250,7 @@ func (c *command) join(tx *ledger.Tx, s *ledger.Sandbox) (err error) {
 	return err
 }
 
-// tapSession records from now on what the command writes, if it is one of a session.
+// tapSession starts to record the command's output in its session, if it has one.
 func (c *command) tapSession() {
 	if c.row.SessionID == "" {
 		return
@@ -270,8 +270,8 @@ func (c *command) checkBackend(s *ledger.Sandbox) error {
 	return sandbox.InvalidFields("exec", []sandbox.Field{sandbox.VerifierField(s.Backend)})
 }
 
-// known returns the command that a request with a chosen id has begun before, nil when there is none.
-// Errors: Conflict when the id names another one.
+// known returns the command that an earlier request began under the same chosen id, nil if there is none. Errors:
+// Conflict if the id names another command.
 func (v *Service) known(ctx context.Context, r sandbox.LeaseRef, want *execs.Exec) (known *execs.Exec, err error) {
 	if !want.Named {
 		return nil, nil
@@ -293,10 +293,10 @@ func (v *Service) known(ctx context.Context, r sandbox.LeaseRef, want *execs.Exe
 		{"command", slices.Equal(known.Command, want.Command)},
 		{"env", slices.Equal(known.EnvNames, want.EnvNames)},
 		{"session", known.SessionID == want.SessionID},
-		{"cwd", known.Cwd == want.Cwd || want.Cwd == ""}, // a session has its own, and so has it a user
+		{"cwd", known.Cwd == want.Cwd || want.Cwd == ""}, // it defaults to that of the session or user
 		{"as", known.As() == want.As()},
 		{"user", known.As() != want.As() || known.RunAs == want.RunAs || want.SessionID != ""},
-		{"timeout", known.Timeout == want.Timeout || want.Timeout == 0}, // the environment has one
+		{"timeout", known.Timeout == want.Timeout || want.Timeout == 0}, // it defaults to the environment's
 		{"detach", known.Detached == want.Detached},
 	} {
 		if !is.same {
@@ -310,13 +310,13 @@ func (v *Service) known(ctx context.Context, r sandbox.LeaseRef, want *execs.Exe
 		Message: fmt.Sprintf("lease %s: the id %s names another command: choose another id", r.ID, want.ID)}
 }
 
-// discard forgets what was recorded, once it is stored or is not needed.
+// discard drops the recording once it is stored, or if it is not needed.
 func (c *command) discard() {
 	c.tap.Close()
 	c.rec.Discard()
 }
 
-// request is what the backend is asked for.
+// request returns the request to the backend.
 func (c *command) request() sandbox.ExecRequest {
 	req := c.req
 	if req.Session != "" {
@@ -329,7 +329,7 @@ func (c *command) request() sandbox.ExecRequest {
 	return req
 }
 
-// end settles a command, and ends its use of the sandbox. left: its caller went away.
+// end settles a command, and ends its use of the sandbox. left means that the caller went away.
 func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error, left bool) error {
 	ctx = context.WithoutCancel(ctx)
 	c.tap.Close()
@@ -357,7 +357,7 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 	if err != nil || settled {
 		return err
 	}
-	return c.commands.Store.Write(ctx, func(tx *ledger.Tx) error { // its sandbox is gone, and so has settled it
+	return c.commands.Store.Write(ctx, func(tx *ledger.Tx) error { // the sandbox is gone, which settled the command
 		x, err := c.publish(tx, res, stored)
 		if err != nil || x == nil {
 			return err
@@ -370,15 +370,16 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 	})
 }
 
-// tellsCPU reports whether a result says what the sandbox has used. Where starts are counted, their record does.
+// tellsCPU reports whether a result has the CPU time of the sandbox. Sandboxes that count their starts report it
+// elsewhere.
 func (c *command) tellsCPU(res sandbox.ExecResult) bool {
 	return res.CPUTime != 0 && c.use.Row.Meter.Boot == 0
 }
 
-// countCPU counts what the sandbox has used until the command ended.
+// countCPU adds the CPU time that the sandbox has used until the command ended.
 func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecResult) error {
 	reading := micro.SpanOf(res.CPUTime)
-	// The reading is of another start, or late.
+	// The reading may be late, or from another start of the sandbox.
 	if !c.tellsCPU(res) || s.Phase != sandbox.PhaseAwake || s.Crash.Count != c.use.Row.Crash.Count ||
 		reading < s.Meter.CPUMark {
 		return nil
@@ -386,8 +387,8 @@ func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecRes
 	return accounting.In(tx).AddCPU(s, reading)
 }
 
-// publish gives the command's record its output, and returns it for its caller to store; nil when
-// another reconciler follows the command: what comes late changes nothing.
+// publish adds the output to the command's record and returns the record, which its caller stores. It returns nil if
+// another reconciler follows the command: a late result changes nothing.
 func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (*execs.Exec, error) {
 	x, err := execs.In(tx).Exec(c.row.ID)
 	if err != nil || x == nil || x.Holder != c.use.Holder {
@@ -411,8 +412,8 @@ func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (
 	return x, nil
 }
 
-// Settled implements lifecycle.Settler: it settles the commands of a sandbox in which nothing runs any more, and closes
-// its sessions. The process that follows a command adds what it wrote.
+// Settled implements lifecycle.Settler: when a sandbox is halted or killed, it settles the commands and closes the
+// sessions. The process that follows a command adds the output.
 func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) error {
 	if t.Action != lifecycle.Halt && t.Action != lifecycle.Kill {
 		return nil
@@ -429,10 +430,10 @@ func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 	return v.Sessions.CloseAll(tx, s.ID)
 }
 
-// errEndedWithSandbox is why a command failed whose sandbox was not to end.
+// errEndedWithSandbox is the error of a command whose sandbox ended unexpectedly.
 var errEndedWithSandbox = sandbox.Errorf(sandbox.Failed, "its sandbox ended meanwhile")
 
-// keptProblem says why less of the output is kept than could be, "" when that is not so.
+// keptProblem says why less of the output is kept than could be, "" if all of it is.
 func (c *command) keptProblem(stored error) string {
 	for _, err := range []error{stored, c.rec.Stdout.Problem, c.rec.Stderr.Problem} {
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// execOf returns a command of a lease, as it stands at the last event of its sandbox.
+// execOf returns a command of a lease, and the sequence of its sandbox's last event.
 func execOf(tx *ledger.Tx, r sandbox.ExecRef) (*execs.Exec, int64, error) {
 	if _, _, err := sandbox.ParseLeaseID(r.LeaseID); err != nil {
 		return nil, 0, err
@@ -126,7 +126,7 @@ func (v *Service) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Ex
 	return v.GetExec(ctx, r)
 }
 
-// endExec has the backend end a command. What is gone has ended.
+// endExec makes the backend end a command. An unknown command counts as ended.
 func (v *Service) endExec(ctx context.Context, s *ledger.Sandbox, x *execs.Exec) error {
 	backend, h, err := v.Core.On(s)
 	if err != nil {
@@ -185,8 +185,8 @@ func (v *Service) ReadExec(ctx context.Context, o sandbox.OutputRequest) (io.Rea
 	return r, nil
 }
 
-// replay passes on what a command has written and, unless only what is there now is wanted, what it
-// writes until it has ended and its end is recorded. It needs no claim: any number may do it.
+// replay passes on the command's output: with want.Now, what exists; otherwise until the recorded end of the command.
+// It needs no claim, so any number of callers may follow a command.
 func (v *Service) replay(ctx context.Context, r sandbox.ExecRef, want sandbox.Replay) (*execs.Exec, error) {
 	stdout := output.Counted{W: want.Stdout, At: &want.StdoutOffset}
 	stderr := output.Counted{W: want.Stderr, At: &want.StderrOffset}
@@ -236,8 +236,8 @@ func (v *Service) followLive(ctx context.Context, x *execs.Exec, r sandbox.Repla
 	return err
 }
 
-// passRest passes on the kept rest of a stream. It passes nothing of dropped output:
-// the result says that it is truncated.
+// passRest passes on the kept rest of a stream. Of dropped output it passes nothing: the result says that it is
+// truncated.
 func (v *Service) passRest(ctx context.Context, x *execs.Exec, stream sandbox.ExecStream, to output.Counted) error {
 	if to.W == nil || x.DroppedAt != 0 {
 		return nil
@@ -250,7 +250,7 @@ func (v *Service) passRest(ctx context.Context, x *execs.Exec, stream sandbox.Ex
 	return errors.Join(err, r.Close())
 }
 
-// rejoin returns the output and the result of a command that was begun by the same request before.
+// rejoin returns the output and the result of a command that an earlier equal request began.
 func (v *Service) rejoin(ctx context.Context, known *execs.Exec, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
 	req, err := req.Normalize()
 	if err != nil {

@@ -13,17 +13,16 @@ import (
 )
 
 const (
-	// overdue is how long after its timeout a command's end is awaited from a backend that does not report it.
+	// overdue is how long after a command's timeout the backend may take to report its end.
 	overdue = 5 * time.Minute
-	// startTries is how often a sandbox is asked for a command whose start was not answered.
+	// startTries limits how often a sandbox is asked for a command after the answer to its start was lost.
 	startTries = 5
 	// takeOverBatch bounds the commands without a follower that one pass reads.
 	takeOverBatch = 100
 )
 
-// run brings a detached command to its end, on the service's life, which ctx is a part of: it starts the command, or
-// only follows what another process has started, and settles it. When the service closes first, the claim runs out and
-// another process continues.
+// run starts a detached command, or follows one that another process has started, and settles it. ctx is part of the
+// service's life. If the service closes first, the claim runs out and another process continues.
 func (c *command) run(ctx context.Context, start bool) {
 	v := c.commands
 	defer c.discard()
@@ -62,12 +61,12 @@ func (c *command) run(ctx context.Context, start bool) {
 		case <-time.After(lifecycle.Backoff(tries)):
 		case <-v.Core.Life().Done():
 		case <-ended:
-			ended = nil // one look at once: the command is no longer wanted, unless the ledger does not say so
+			ended = nil // look immediately, but only once: the ledger may be unreachable
 		}
 	}
 }
 
-// goOn runs or follows a detached command on the service's life, and reports false where that has ended.
+// goOn runs or follows a detached command in the background. It returns false if the service is closing.
 func (c *command) goOn(start bool) bool {
 	core := c.commands.Core
 	if core.Background(func() { c.run(core.Life(), start) }) {
@@ -89,8 +88,8 @@ func (c *command) bounded(ctx context.Context) (context.Context, context.CancelF
 	return context.WithTimeout(ctx, c.row.Timeout.Duration().D()+overdue)
 }
 
-// goesOn reports whether a command may run still although following it failed, and wakes its sandbox
-// where that sleeps. unheard: it is unknown whether it was started.
+// goesOn reports whether a command may still run although following it failed. It wakes a sleeping sandbox. unheard
+// means that the answer to the start was lost.
 func (c *command) goesOn(cause error, unheard bool) bool {
 	v := c.commands
 	asleep := !c.making && sandbox.CodeOf(cause) == sandbox.Conflict &&
@@ -115,8 +114,8 @@ func (c *command) goesOn(cause error, unheard bool) bool {
 	return !gone
 }
 
-// TakeOver follows the commands whose process has died, and returns when to look again (the zero
-// time: when something has changed).
+// TakeOver follows commands whose process has died, and returns when to look again. The zero time means after the next
+// change.
 func (v *Service) TakeOver(ctx context.Context) (next time.Time, err error) {
 	var orphans []execs.Exec
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
@@ -175,11 +174,11 @@ func (v *Service) takeOver(ctx context.Context, id string) error {
 	c.rec = output.NewRecording(sandbox.ExecRequest{Detach: true}, v.Outputs.KeepsMore())
 	c.tapSession()
 	c.use.StartHeartbeat()
-	_ = c.goOn(false) // else another process takes it over
+	_ = c.goOn(false) // if it fails, another process takes over
 	return nil
 }
 
-// takeFrom makes a command this process's that another one followed.
+// takeFrom makes this process the holder of a command that another one followed.
 func (c *command) takeFrom(tx *ledger.Tx, holder string) error {
 	if err := tx.Holds().Remove(c.row.SandboxID, holder); err != nil {
 		return err

@@ -14,28 +14,27 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Post-start commands are run by the step that makes a sandbox, or gives one of a pool to its lease, as its
-// last part: all else is in place then, and no request uses the sandbox before it has ended. Each is a
-// command like all others, detached, whose id contains the sandbox's id and its index: however often the
-// step is tried, one that has ended is not run again, and one that runs is followed. So a process that
-// dies changes nothing but which process follows.
+// The step that creates a sandbox, or assigns one from a pool, runs the post-start commands last. Then everything else
+// is in place, and no request uses the sandbox before the step ends. Each is an ordinary detached command. Its id
+// contains the sandbox's id and its index. So a repeated step skips a command that has ended, and follows one that
+// runs. If a process dies, another one follows.
 
 const (
-	// toldOutput bounds what an error repeats of what a command wrote, in bytes.
+	// toldOutput limits the output that an error repeats, in bytes.
 	toldOutput = 1 << 10
-	// tellTimeout bounds the reading of it.
+	// tellTimeout limits how long an error waits for that output.
 	tellTimeout = 10 * time.Second
 )
 
 // Initializes implements lifecycle.Initializer.
 func (v *Service) Initializes(s *ledger.Sandbox) bool { return !s.Pooled() && len(s.PostStart) > 0 }
 
-// isBeingMade reports whether the commands of a sandbox are those that make it ready.
+// isBeingMade reports whether a sandbox is not ready yet, so that its commands are post-start commands.
 func isBeingMade(s *ledger.Sandbox) bool {
 	return s.Phase == sandbox.PhasePending && s.Desired == ledger.Present
 }
 
-// HasBegun implements lifecycle.Initializer: an earlier try began its first command.
+// HasBegun implements lifecycle.Initializer: it reports whether an earlier try began the first command.
 func (v *Service) HasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	if !v.Initializes(s) {
 		return false, nil
@@ -54,9 +53,9 @@ func (v *Service) Prepare(_ *ledger.Tx, s *ledger.Sandbox, b lifecycle.Beginning
 	}, nil
 }
 
-// runPostStart runs what was not run yet, one after the other, until one fails. Errors: Failed with
-// ReasonPostStartFailed, which names the command and repeats the end of what it wrote to stderr;
-// Unavailable when the service closes first, or another caller makes the sandbox by now.
+// runPostStart runs the commands that have not run yet, one after the other, until one fails. Errors: Failed with
+// ReasonPostStartFailed, which names the command and repeats the end of its stderr; Unavailable if the service closes
+// first, or if another process now creates the sandbox.
 func (v *Service) runPostStart(ctx context.Context, t *lifecycle.Step) error {
 	for n := range t.Row.PostStart {
 		c, err := v.beginPostStart(ctx, t, n)
@@ -80,8 +79,8 @@ func (v *Service) runPostStart(ctx context.Context, t *lifecycle.Step) error {
 	return nil
 }
 
-// beginPostStart records the nth command as running and followed by this process, unless it has ended. It
-// takes it over where it runs: the process that makes the sandbox follows its commands.
+// beginPostStart records the nth command as running and held by this process, unless it has ended. If the command runs,
+// it takes it over: the process that creates a sandbox follows its commands.
 func (v *Service) beginPostStart(ctx context.Context, t *lifecycle.Step, n int) (*command, error) {
 	req, err := t.Row.PostStart[n].Request(t.Row.ID, n).Normalize()
 	if err != nil {
@@ -92,7 +91,7 @@ func (v *Service) beginPostStart(ctx context.Context, t *lifecycle.Step, n int) 
 	c.use.Row, c.use.Changes = t.Row, true
 	err = v.Store.Write(ctx, func(tx *ledger.Tx) error {
 		c.row = newExec(t.Row.Lease(), req)
-		c.row.Named = false // the id is ours
+		c.row.Named = false // the caller did not choose the id
 		s, err := lifecycle.MustSandbox(tx, t.Row.ID)
 		switch {
 		case err != nil:
@@ -119,7 +118,7 @@ func (v *Service) beginPostStart(ctx context.Context, t *lifecycle.Step, n int) 
 	return c, err
 }
 
-// first records a command that was never begun, with its use.
+// first records a new command and its use.
 func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
 	c.row.Holder = c.use.Holder
 	if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return record(tx, s, &c.row) }); err != nil {
@@ -128,7 +127,7 @@ func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return c.use.Record(tx)
 }
 
-// postStartProblem says what is wrong with how a post-start command ended, nil if nothing is.
+// postStartProblem returns why a post-start command was not successful, nil if it was.
 func (v *Service) postStartProblem(ctx context.Context, x *execs.Exec, n int) error {
 	how := ""
 	switch {
@@ -151,7 +150,7 @@ func (v *Service) postStartProblem(ctx context.Context, x *execs.Exec, n int) er
 		n, x.Command, how, v.lastWords(ctx, x), x.LeaseID, x.ID).WithReason(sandbox.ReasonPostStartFailed)
 }
 
-// lastWords repeats the end of what is kept of a command's stderr.
+// lastWords returns the end of the kept stderr, for an error.
 func (v *Service) lastWords(ctx context.Context, x *execs.Exec) string {
 	if x.Stderr.Bytes == 0 {
 		return "it wrote nothing to stderr"

@@ -10,8 +10,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// underStop says of a command that its sandbox does not know, as its runErr says, whether the sandbox has stopped under
-// it. It returns when that was and the reason to record, else the present and runErr.
+// underStop returns when and why a command failed with runErr. If its sandbox no longer knows the command because it
+// stopped meanwhile, these are the time of the stop and an error that says so. Otherwise they are the present and
+// runErr.
 func underStop(tx *ledger.Tx, x *execs.Exec, runErr error) (micro.Time, error, error) {
 	if sandbox.ReasonOf(runErr) != sandbox.ReasonExecNotFound {
 		return tx.Now, runErr, nil
@@ -20,7 +21,7 @@ func underStop(tx *ledger.Tx, x *execs.Exec, runErr error) (micro.Time, error, e
 	if err != nil {
 		return tx.Now, runErr, err
 	}
-	for _, p := range slices.Backward(periods) { // the latest in which it was awake
+	for _, p := range slices.Backward(periods) { // the sandbox's latest awake period
 		if p.State != sandbox.PhaseAwake || p.EndedAt == 0 {
 			continue
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Restart starts the companions again that are due. Commands wait for it.
+// Restart restarts the companions that are due. Commands wait for it.
 const Restart lifecycle.Action = "restart_companions"
 
 // Config configures a Service. All of it is required.
@@ -30,7 +30,7 @@ type Config struct {
 // Service is safe for concurrent use, by any number of processes on one ledger.
 type Service struct {
 	Config
-	// checking has an element for each health check of a running companion that this process makes.
+	// checking has an element for each running health check of this process.
 	checking chan struct{}
 }
 
@@ -47,7 +47,7 @@ var (
 // New returns a Service.
 func New(c Config) *Service { return &Service{c, make(chan struct{}, maxChecks)} }
 
-// Initializes implements lifecycle.Initializer: the sandbox is used from its start.
+// Initializes implements lifecycle.Initializer: companions use the sandbox from its start.
 func (v *Service) Initializes(s *ledger.Sandbox) bool { return !s.Pooled() && len(s.Companions) > 0 }
 
 // HasBegun implements lifecycle.Initializer: no companion changes the files of its sandbox.
@@ -97,8 +97,8 @@ func (f *failure) Error() string {
 	return text
 }
 
-// startAll starts companions at once, and returns those that failed. If must is set, the first failure ends the others
-// and is an error: Failed with ReasonCompanionFailed. Other errors: as the executor's.
+// startAll starts companions at the same time, and returns those that failed. If must is set, the first failure ends
+// the others and is an error: Failed with ReasonCompanionFailed. Other errors: as the executor's.
 func (v *Service) startAll(ctx context.Context, t *lifecycle.Step, names []string,
 	values map[string]map[string]sandbox.Secret, must bool) (map[string]*failure, error) {
 	ctx, stop := v.Core.WhileWanted(ctx, t.Row.ID, errUnwanted)
@@ -188,8 +188,7 @@ func (v *Service) Failed(tx *ledger.Tx, s *ledger.Sandbox, cause error) error {
 	return fail(tx, s, f.CompanionFailure)
 }
 
-// Started implements lifecycle.Starter: a sandbox that was restarted has another network than before, and its
-// companions are not on it.
+// Started implements lifecycle.Starter: a restarted sandbox has a new network, which its companions are not on.
 func (v *Service) Started(_ *ledger.Tx, s *ledger.Sandbox, restarted bool) error {
 	if restarted && len(s.Companions) > 0 && !s.Pooled() {
 		s.CompanionsStartAgain(micro.At(v.Store.Now()))
@@ -221,8 +220,8 @@ func scheduleRestart(s *ledger.Sandbox) {
 	}
 }
 
-// endedIn returns the companions that ran and do not run in an observation. Those of a sandbox that has stopped, or
-// sleeps, stopped with it. One that is about to start again may be stopped for that. Pure.
+// endedIn returns the companions that ran before, and are stopped in an observation. It ignores those that stopped with
+// their sandbox, and those that a restart may be stopping. Pure.
 func endedIn(s *ledger.Sandbox, o driver.Observation) (ended []sandbox.CompanionFailure) {
 	for _, name := range s.Companions.Names() {
 		if was := s.CompanionStates[name]; !was.Runs() || !was.RestartAt.IsZero() {

@@ -13,5 +13,5 @@
 //	                       stopped and starts again, after a pause that grows (health.go)
 //	a container is removed it is failed, and the drift is a finding
 //
-// A step that is tried again finds a program that runs already and follows it: its id is constant.
+// A repeated step follows a program that runs already, because its id is constant.
 package companions

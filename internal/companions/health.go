@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxChecks limits the checks of running companions that a process makes at once. A check that hangs delays others, and
-// nothing else.
+// maxChecks limits the concurrent checks of running companions in a process. A check that hangs delays other checks
+// only.
 const maxChecks = 32
 
 // check is a health check of a running companion.
@@ -82,7 +82,7 @@ func (v *Service) reserve(n int) (free int) {
 	return free
 }
 
-// dueChecks returns the checks of an instance that are due, the longest due first.
+// dueChecks returns the checks of an instance that are due, the longest overdue first.
 func dueChecks(tx *ledger.Tx, instance string, minPause micro.Span) (due []check, err error) {
 	rows, err := tx.SandboxesWithCompanions(instance)
 	for _, s := range rows {
@@ -106,7 +106,7 @@ func take(tx *ledger.Tx, instance string, minPause micro.Span, n int) ([]check, 
 	for i, c := range due {
 		err := tx.Update(c.row.ID, func(s *ledger.Sandbox) error {
 			is := s.CompanionStates[c.name]
-			if micro.At(is.CheckAt) < s.Status.Since { // what failed before it slept does not count
+			if micro.At(is.CheckAt) < s.Status.Since { // failures before its sleep do not count
 				is.FailedChecks = 0
 			}
 			is.CheckAt = tx.Now.Add(pauseOf(s, c.name, minPause)).Time()
@@ -145,7 +145,7 @@ func timeoutOf(h sandbox.CompanionHealthCheck) sandbox.Duration {
 	return min(h.Timeout, sandbox.MaxCompanionCheck)
 }
 
-// carryOut checks a companion and records what that shows.
+// carryOut checks a companion and records the result.
 func (v *Service) carryOut(c check) {
 	f, known := v.probe(c)
 	was := c.row.CompanionStates[c.name]

@@ -18,7 +18,7 @@ func (v *Service) ReadCompanion(ctx context.Context, l sandbox.CompanionLogReque
 	if err := output.CheckLogOffset("companion log", l.Offset); err != nil {
 		return sandbox.ProcessLog{}, err
 	}
-	if err := v.mustHave(ctx, l); err != nil { // no sandbox is woken for it
+	if err := v.mustHave(ctx, l); err != nil { // before the sandbox is woken
 		return sandbox.ProcessLog{}, err
 	}
 	u, err := v.Core.Hold(ctx, l.LeaseRef, lifecycle.ClaimTTL, nil)
@@ -31,7 +31,7 @@ func (v *Service) ReadCompanion(ctx context.Context, l sandbox.CompanionLogReque
 	})
 }
 
-// mustHave reports NotFound unless the lease has the companion. Errors: also as lifecycle.CheckRef.
+// mustHave reports NotFound unless the lease has the companion. Its other errors are those of lifecycle.CheckRef.
 func (v *Service) mustHave(ctx context.Context, l sandbox.CompanionLogRequest) error {
 	return v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		s, _, err := lifecycle.CurrentOf(tx, l.ID)

@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	// toldOutput limits what events and errors repeat of a companion's output, in bytes.
+	// toldOutput limits how much of a companion's output events and errors repeat, in bytes.
 	toldOutput = 1 << 10
-	// checkOutput limits what is read of a check's output, per stream, or of the header of its answer, in bytes.
+	// checkOutput limits how much of a check's output is read, per stream, or of its answer's header, in bytes.
 	checkOutput = 64 << 10
 	// endLimit limits the wait for the container of a program that has ended.
 	endLimit = 5 * time.Second
-	// look is the pause between two looks at it.
+	// look is the pause between two observations of that container.
 	look = 50 * time.Millisecond
 )
 
@@ -37,7 +37,7 @@ type program struct {
 	name string
 	spec sandbox.Companion
 	log  *slog.Logger
-	// failed are the words of the last check that failed.
+	// failed describes the last failed check.
 	mu     sync.Mutex // guards failed
 	failed string
 }
@@ -84,7 +84,7 @@ func (p *program) fails(reason string) error {
 func (p *program) begin(ctx context.Context, command []string) error {
 	within, cancel := context.WithTimeout(ctx, p.spec.HealthCheck.StartPeriod.D())
 	var working sync.WaitGroup
-	defer working.Wait() // the program goes on
+	defer working.Wait() // the program keeps running
 	defer cancel()
 	ended, healthy := make(chan error, 1), make(chan error, 1)
 	working.Go(func() { ended <- p.run(within, command) })
@@ -152,7 +152,7 @@ func (p *program) explain(ctx context.Context, err error) error {
 	}
 }
 
-// said returns the end of what a running program wrote, "" also if that cannot be read.
+// said returns the end of what a running program wrote, "" if it cannot be read.
 func (p *program) said(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
@@ -187,7 +187,7 @@ func (p *program) await(ctx context.Context) error {
 	if !h.IsSet() {
 		return p.awaitStart(ctx)
 	}
-	if err := p.awaitBegun(ctx); err != nil { // a check may pass without the program, whose start would be given up
+	if err := p.awaitBegun(ctx); err != nil { // a check may pass before the program runs; its start would then be cancelled
 		return err
 	}
 	for {
@@ -195,7 +195,7 @@ func (p *program) await(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		if ctx.Err() == nil { // otherwise it was given up
+		if ctx.Err() == nil { // otherwise the check was cancelled
 			p.mu.Lock()
 			p.failed = err.Error()
 			p.mu.Unlock()
@@ -233,7 +233,7 @@ func (p *program) awaitBegun(ctx context.Context) error {
 	}
 }
 
-// check checks once. Its errors are for reading, and not much longer than toldOutput.
+// check checks once. Its errors are for people, and not much longer than toldOutput.
 func (p *program) check(ctx context.Context) error {
 	h := p.spec.HealthCheck
 	limited, cancel := context.WithTimeout(ctx, h.Timeout.D())

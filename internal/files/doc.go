@@ -1,2 +1,2 @@
-// Package files moves files in and out of the sandboxes of leases, which are held meanwhile.
+// Package files moves files in and out of the sandboxes of leases. It holds the sandboxes meanwhile.
 package files

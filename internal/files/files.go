@@ -94,7 +94,7 @@ func (v *Service) ReadFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.Fi
 	}{entries, stream}, Size: size}, nil
 }
 
-// onlyFile goes to the content of a stream that is one regular file, and returns its size.
+// onlyFile moves to the content of a stream that must be one regular file, and returns its size.
 func onlyFile(entries *tar.Reader, f sandbox.FileRead) (size int64, err error) {
 	bad := func(problem string) error {
 		return sandbox.InvalidFields("file "+f.Path, []sandbox.Field{{Name: "path", Problem: problem}})
@@ -126,7 +126,7 @@ func (v *Service) WriteFile(ctx context.Context, r sandbox.LeaseRef, w sandbox.F
 	})
 }
 
-// limitedContent fails when content is larger than is allowed.
+// limitedContent fails if the content is larger than allowed.
 type limitedContent struct {
 	from io.Reader
 	left int64 // bytes
@@ -182,7 +182,7 @@ func (v *Service) RemoveFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.
 	})
 }
 
-// onFiles works on the files of a lease's sandbox while it is held. changes: it may change /data.
+// onFiles works on the files of a lease's sandbox while it holds the sandbox. changes means that do may change /data.
 func (v *Service) onFiles(ctx context.Context, r sandbox.LeaseRef, changes bool,
 	work func(x driver.Executor, h driver.Handle) error) error {
 	u, err := v.core.Hold(ctx, r, lifecycle.ClaimTTL, nil)

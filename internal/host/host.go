@@ -1,5 +1,5 @@
-// Package host gives sandboxes what they may have of the machine that the service runs on: variables
-// and paths that its operator has allowed, and nothing else.
+// Package host gives sandboxes the variables and paths of the service's machine that its operator allows, and nothing
+// else.
 package host
 
 import (
@@ -16,10 +16,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config is what an operator allows. Its zero value allows nothing.
+// Config lists what an operator allows. Its zero value allows nothing.
 type Config struct {
-	// Directories, and everything below them, may be mounted, copied from, and hold Git repositories of workspaces. Links
-	// that are created there later are followed: only users who are trusted with the whole machine may write there.
+	// Directories, and everything below them, may be mounted, copied from, and hold Git repositories of workspaces. Later
+	// symlinks in them are followed: only users who are trusted with the whole machine may write there.
 	Directories []string
 	// Variables may be passed to sandboxes; "*" stands for all of them.
 	Variables []string
@@ -27,20 +27,19 @@ type Config struct {
 	LookupEnv func(name string) (string, bool) `json:"-"`
 }
 
-// Host is the machine as sandboxes may have it. A nil *Host allows nothing.
+// Host checks and opens what sandboxes may use of the machine. A nil *Host allows nothing.
 type Host struct {
 	directories []string // without links
 	config      Config
 }
 
-// forbidden are directories that no sandbox may get, nor what they lie in: with them, or the engine's
-// socket in them, the machine is given away.
+// forbidden lists directories that no sandbox may get, nor any parent or subdirectory. They, or an engine's socket in
+// them, give full control of the machine.
 var forbidden = []string{
 	"/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var/lib/containerd", "/var/lib/docker", "/var/run",
 }
 
-// New returns the machine as c allows it. Errors: Invalid, naming a directory that is none, or that
-// must never be given.
+// New checks c and returns the Host. Errors: Invalid, naming a path that is no directory or is forbidden.
 func New(c Config) (*Host, error) {
 	h := &Host{config: c}
 	if h.config.LookupEnv == nil {
@@ -63,7 +62,7 @@ func New(c Config) (*Host, error) {
 	return h, nil
 }
 
-// forbiddenBy returns what must not be given and lies in a directory, or holds it, "" if nothing does.
+// forbiddenBy returns the forbidden directory that lies in a directory or contains it, "" if there is none.
 func forbiddenBy(dir string) string {
 	for _, secret := range forbidden {
 		if sandbox.Within(dir, secret) || sandbox.Within(secret, dir) {
@@ -73,7 +72,7 @@ func forbiddenBy(dir string) string {
 	return ""
 }
 
-// resolve returns an absolute path without links.
+// resolve returns an absolute path with symlinks resolved.
 func resolve(p string) (string, error) {
 	if !filepath.IsAbs(p) {
 		return "", errors.New("it is not an absolute path")
@@ -81,7 +80,7 @@ func resolve(p string) (string, error) {
 	return filepath.EvalSymlinks(p)
 }
 
-// Check refuses what is not allowed, or is not there. Errors: Invalid, naming each field.
+// Check refuses what is not allowed or does not exist. Errors: Invalid, naming each field.
 func (h *Host) Check(what string, a sandbox.HostAccess) error {
 	var f []sandbox.Field
 	for i, name := range a.EnvPassthrough {
@@ -124,7 +123,7 @@ func (h *Host) variableProblem(name string) string {
 	}
 }
 
-// allowed returns a path without links if it lies in an allowed directory, or what is wrong with it.
+// allowed resolves the symlinks of a path. problem says why the path is not allowed, "" if it is.
 func (h *Host) allowed(p string) (target, problem string) {
 	refused := fmt.Sprintf(
 		"%q lies in no directory that is allowed: the reconciler must be started with --mount-allow for it", p)
@@ -150,8 +149,8 @@ func (h *Host) allowed(p string) (target, problem string) {
 // HasDirectories reports whether any directory is allowed.
 func (h *Host) HasDirectories() bool { return h != nil && len(h.directories) > 0 }
 
-// OpenDirectory opens a directory that lies in an allowed one, and returns its path without links. Nothing that is
-// changed meanwhile leads out of the allowed directory. The caller closes it. Errors: Invalid.
+// OpenDirectory opens a directory within an allowed one, and returns its path with symlinks resolved. Concurrent
+// changes cannot lead it out of the allowed directory. The caller closes it. Errors: Invalid.
 func (h *Host) OpenDirectory(p string) (dir *os.Root, resolved string, err error) {
 	resolved, problem := h.allowed(p)
 	if problem != "" {
@@ -165,7 +164,7 @@ func (h *Host) OpenDirectory(p string) (dir *os.Root, resolved string, err error
 	defer func() { _ = top.Close() }() // only read
 	relative, err := filepath.Rel(within, resolved)
 	if err == nil {
-		dir, err = top.OpenRoot(relative + "/.") // a FIFO is then not waited for
+		dir, err = top.OpenRoot(relative + "/.") // the suffix avoids blocking on a FIFO
 	}
 	if err != nil {
 		return nil, "", sandbox.Errorf(sandbox.Invalid, "opening %q: %w", p, err)
@@ -173,7 +172,7 @@ func (h *Host) OpenDirectory(p string) (dir *os.Root, resolved string, err error
 	return dir, resolved, nil
 }
 
-// Env returns the variables that a sandbox is passed. Errors: Invalid, as Check.
+// Env returns the variables for a sandbox. Errors: Invalid, as Check.
 func (h *Host) Env(a sandbox.HostAccess) (map[string]string, error) {
 	if err := h.Check("what a sandbox is passed", sandbox.HostAccess{EnvPassthrough: a.EnvPassthrough}); err != nil {
 		return nil, err
@@ -184,7 +183,7 @@ func (h *Host) Env(a sandbox.HostAccess) (map[string]string, error) {
 			h.addAll(env, a.EnvBlocked)
 			continue
 		}
-		env[name], _ = h.config.LookupEnv(name) // it was there a moment ago
+		env[name], _ = h.config.LookupEnv(name) // Check found it
 	}
 	return env, nil
 }
@@ -210,8 +209,8 @@ func (h *Host) Mounts(a sandbox.HostAccess) ([]sandbox.Mount, error) {
 	return mounts, nil
 }
 
-// Open returns what a copy takes, as a tar stream that is to be unpacked in dir. Nothing outside of
-// the source is read: links are packed as links. Errors: Invalid, as Check.
+// Open returns the source of a copy, as a tar stream to unpack in dir. It reads nothing outside the source: it packs
+// symlinks as symlinks. Errors: Invalid, as Check.
 func (h *Host) Open(c sandbox.Copy) (dir string, stream io.ReadCloser, err error) {
 	if err := h.Check("what a sandbox is given a copy of", sandbox.HostAccess{Copies: []sandbox.Copy{c}}); err != nil {
 		return "", nil, err
@@ -252,7 +251,7 @@ func packTree(tw *tar.Writer, tree *os.Root) error {
 	})
 }
 
-// packFile writes one entry; what is neither file, directory nor link is left out.
+// packFile writes one entry. It skips everything but files, directories and symlinks.
 func packFile(tw *tar.Writer, tree *os.Root, name, as string) error {
 	info, err := tree.Lstat(name)
 	if err != nil {

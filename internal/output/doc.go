@@ -1,3 +1,3 @@
-// Package output keeps what commands and sessions have written: short output in the ledger, long output as objects
-// beside it, and altogether no more than some bounds allow.
+// Package output keeps the output of commands and sessions: short output in the ledger, long output as objects beside
+// it. Bounds limit the total.
 package output

@@ -46,8 +46,8 @@ func (l *Log) Replay(of, run string, now bool) sandbox.Replay {
 	}
 }
 
-// OpenLog reads a log for as long as a use of its sandbox lasts, which ends with the reading. Errors: those of send,
-// unless the log has begun.
+// OpenLog reads a log, and ends the use of its sandbox with the reading. Errors: those of send, unless the log has
+// begun.
 func OpenLog(ctx context.Context, use *lifecycle.Use, send SendLog) (sandbox.ProcessLog, error) {
 	reading, cancel := context.WithCancel(ctx)
 	out, in := io.Pipe()
@@ -56,7 +56,7 @@ func OpenLog(ctx context.Context, use *lifecycle.Use, send SendLog) (sandbox.Pro
 	began := func(offset int64) {
 		select {
 		case begins <- offset:
-		default: // it was known already
+		default: // the beginning is known already
 		}
 	}
 	go func() { // ends with the reader, which waits for it
@@ -67,11 +67,11 @@ func OpenLog(ctx context.Context, use *lifecycle.Use, send SendLog) (sandbox.Pro
 	if offset, ok := <-begins; ok {
 		return sandbox.ProcessLog{ReadCloser: r, Offset: offset}, nil
 	}
-	_, err := out.Read(nil) // why not
+	_, err := out.Read(nil) // the error of send
 	return sandbox.ProcessLog{}, errors.Join(asLogError(err), r.Close())
 }
 
-// asLogError is the error of a log that did not even begin.
+// asLogError returns the error of a log that did not begin.
 func asLogError(err error) error {
 	if err == nil || errors.Is(err, io.EOF) {
 		return sandbox.Errorf(sandbox.Unavailable, "the backend did not say where the log begins: read again")

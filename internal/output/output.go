@@ -13,20 +13,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Commands may write without end, and what they wrote is kept as long as their sandbox's record. So it is bounded:
-// where a lease, an environment or the whole ledger keeps too much, the oldest is dropped. The sums are in the
-// ledger (ledger.KeptSum), so that no bound costs more the longer a history is.
+// Commands may write without end, and their output is kept as long as their sandbox's record. So it is bounded: if a
+// lease, an environment or the whole ledger keeps too much, the oldest output is dropped. The ledger has the sums
+// (ledger.KeptSum), so a check costs the same however long the history is.
 
-// Store keeps what is too large for the ledger; see snapshotstore.Store, whose contract it is.
+// Store keeps output that is too large for the ledger; see snapshotstore.Store for the contract.
 type Store interface {
 	Put(ctx context.Context, object string, content io.Reader) error
 	Open(ctx context.Context, object string, offset int64) (io.ReadCloser, error)
 }
 
-// Config is what a Service is made of. All of it is required but Objects.
+// Config configures a Service. All fields but Objects are required.
 type Config struct {
 	Ledger *ledger.Store
-	// Objects keeps what the ledger does not. Without it, no more than the beginning of a stream is kept.
+	// Objects keeps what the ledger does not. Without it, only the beginning of a stream is kept.
 	Objects Store
 	Bounds  Bounds
 }
@@ -40,15 +40,15 @@ func New(c Config) *Service {
 	return &Service{c}
 }
 
-// KeepsMore reports whether there is a store for what is too large for the ledger.
+// KeepsMore reports whether there is a store for output that is too large for the ledger.
 func (v *Service) KeepsMore() bool { return v.Objects != nil }
 
-// Bounds are how much output of commands and recordings of sessions is kept, in bytes. Zero means the default.
+// Bounds limit the kept output of commands and recordings of sessions, in bytes. Zero means the default.
 type Bounds struct {
 	Lease, Environment, Ledger int64
 }
 
-// The default bounds of the output that is kept.
+// The default bounds.
 const (
 	DefaultKeptLease       = 256 << 20
 	DefaultKeptEnvironment = 2 << 30
@@ -76,14 +76,14 @@ func (b Bounds) of(scope ledger.KeptScope) int64 {
 }
 
 const (
-	// dropBatch bounds what one transaction drops. A command adds one record, so that this catches up.
+	// dropBatch limits what one transaction drops. A command adds one record, so the dropping catches up.
 	dropBatch = 32
 	// dropPause lets other writers have their turn between two transactions.
 	dropPause = 20 * time.Millisecond
 )
 
-// BoundGrown drops the oldest output where a lease, an environment or the ledger keeps too much after what the
-// transaction has added. Rows of commands and sessions that were read before may be out of date then.
+// BoundGrown drops the oldest output if the transaction has made a lease, an environment or the ledger keep too much.
+// Rows of commands and sessions that were read before may then be out of date.
 func (v *Service) BoundGrown(tx *ledger.Tx) error {
 	for _, s := range execs.In(tx).GrownSums() {
 		if s.Bytes <= v.Bounds.of(s.Scope) {
@@ -101,8 +101,8 @@ func (v *Service) dropOutput(tx *ledger.Tx, s ledger.KeptSum) error {
 		tx.Now.Add(micro.SpanOf(sandbox.Duration(snapshots.RetiredFor))))
 }
 
-// Bound drops the oldest output wherever too much is kept: after the bounds were lowered, or where more was to
-// be dropped than one commit takes. Any number of programs may do it at any time.
+// Bound drops the oldest output wherever too much is kept: after the bounds were lowered, or if one commit could not
+// drop enough. Any number of processes may call it at any time.
 func (v *Service) Bound(ctx context.Context) error {
 	for {
 		beyond, err := v.keptBeyond(ctx)
@@ -120,7 +120,7 @@ func (v *Service) Bound(ctx context.Context) error {
 	}
 }
 
-// keptBeyond returns a lease, an environment or the ledger that keeps too much, nil where none does.
+// keptBeyond returns a lease, an environment or the ledger that keeps too much, nil if there is none.
 func (v *Service) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err error) {
 	err = v.Ledger.Read(ctx, func(tx *ledger.Tx) (err error) {
 		for _, scope := range []ledger.KeptScope{ledger.KeptOfLease, ledger.KeptOfEnvironment, ledger.KeptOfLedger} {
@@ -133,7 +133,7 @@ func (v *Service) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err e
 	return beyond, err
 }
 
-// ErrDropped refuses a reading of what is no longer kept.
+// ErrDropped is the error of reading output that is no longer kept.
 func ErrDropped(what string, at micro.Time) error {
 	return sandbox.Errorf(sandbox.OutputExpired, "%s is no longer kept: newer output took its room at %s; collect "+
 		"output as it comes, or have the operator keep more (--kept-output-lease, --kept-output-environment, --kept-output)",

@@ -5,7 +5,7 @@ import (
 	"io"
 )
 
-// Reader reads what a command writes while it runs.
+// Reader reads the output of a running command.
 type Reader struct {
 	*io.PipeReader
 	cancel context.CancelFunc
@@ -20,15 +20,15 @@ func (r *Reader) Close() error {
 	return err
 }
 
-// NewReader reads from a pipe, into which a goroutine writes until cancel is called.
+// NewReader returns a Reader of a pipe. A goroutine writes into the pipe until cancel is called.
 func NewReader(from *io.PipeReader, cancel context.CancelFunc) *Reader {
 	return &Reader{PipeReader: from, cancel: cancel, done: make(chan struct{})}
 }
 
-// End notes that the goroutine which writes has ended.
+// End records that the writing goroutine has ended.
 func (r *Reader) End() { close(r.done) }
 
-// Counted counts what reaches a writer, which may be nil.
+// Counted counts the bytes that reach a writer, which may be nil.
 type Counted struct {
 	W  io.Writer
 	At *int64

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// inlineOutput is how much of a stream is kept in the ledger, in bytes: as much as most commands
-	// write. More is an object in the bucket.
+	// inlineOutput is how much of a stream the ledger keeps, in bytes. Most commands write less. More becomes an object in
+	// the bucket.
 	inlineOutput = 64 << 10
-	// earlierInline is what earlier builds kept in the ledger at most: more is an object there.
+	// earlierInline is the limit of earlier builds, in bytes. Their larger streams are objects.
 	earlierInline = 8 << 10
-	// putTimeout bounds the storing of one stream.
+	// putTimeout limits the storing of one stream.
 	putTimeout = time.Minute
 )
 
-// Objects names what is kept of a command beside the ledger.
+// Objects names the objects that may hold a command's output.
 func Objects(x *execs.Exec) (objects []string) {
-	// The texts are not loaded, so what may be an object is named. The removal of one that is not there changes nothing.
+	// The texts are not loaded, so it cannot tell whether an object exists. Removing an absent one changes nothing.
 	if x.Stdout.Kept > earlierInline {
 		objects = append(objects, x.OutputObject(sandbox.Stdout))
 	}
@@ -37,12 +37,12 @@ func Objects(x *execs.Exec) (objects []string) {
 	return objects
 }
 
-// Recording takes what a command writes: it passes it on, and keeps the beginning.
+// Recording passes on the output of a command, and keeps its beginning.
 type Recording struct {
 	Stdout, Stderr track
 }
 
-// NewRecording records for a request. Without a listener, the result collects up to its OutputLimit.
+// NewRecording returns a Recording for a request. Without a listener, the result collects output up to its OutputLimit.
 func NewRecording(req sandbox.ExecRequest, keepsMore bool) *Recording {
 	r := &Recording{
 		Stdout: track{live: req.Stdout, limit: req.OutputLimit, keepsMore: keepsMore},
@@ -54,7 +54,7 @@ func NewRecording(req sandbox.ExecRequest, keepsMore bool) *Recording {
 	return r
 }
 
-// Replay asks for what is not recorded yet.
+// Replay returns the request for the output that is not recorded yet.
 func (r *Recording) Replay(id string) sandbox.Replay {
 	return sandbox.Replay{
 		ID:           id,
@@ -65,7 +65,7 @@ func (r *Recording) Replay(id string) sandbox.Replay {
 	}
 }
 
-// Fill puts into a result what is known of the streams.
+// Fill copies the output and its counts into a result.
 func (r *Recording) Fill(res *sandbox.ExecResult) {
 	res.Stdout, res.Stderr = r.Stdout.collected.Bytes(), r.Stderr.collected.Bytes()
 	res.Truncated = r.Stdout.cut || r.Stderr.cut
@@ -79,19 +79,19 @@ func (r *Recording) Discard() {
 
 // track is one stream of a recording.
 type track struct {
-	live      io.Writer // nil: it is collected
-	limit     int       // of what is collected, in bytes
+	live      io.Writer // nil to collect
+	limit     int       // of collected, in bytes
 	collected bytes.Buffer
-	cut       bool // not all is collected
+	cut       bool // collected is not all
 
-	keepsMore bool // than fits into the ledger
+	keepsMore bool // keeps more than the ledger
 	head      []byte
-	rest      *snapshotstore.Spool // all that is kept, once that is more than head can hold
+	rest      *snapshotstore.Spool // all kept output, once it exceeds head
 	kept      int64
 	total     int64
-	Problem   error // why no more is kept
+	Problem   error // why the rest is not kept
 
-	Tap io.Writer // of the recording of a session, nil for none
+	Tap io.Writer // records for the session, nil without one
 }
 
 // Write implements io.Writer. It fails when its listener does.
@@ -107,7 +107,7 @@ func (t *track) Write(p []byte) (int, error) {
 		return t.live.Write(p)
 	}
 	room := min(max(t.limit-t.collected.Len(), 0), len(p))
-	_, _ = t.collected.Write(p[:room]) // memory does not fail
+	_, _ = t.collected.Write(p[:room]) // a buffer never fails
 	t.cut = t.cut || room < len(p)
 	return len(p), nil
 }
@@ -141,7 +141,7 @@ func (t *track) keep(p []byte) error {
 	return err
 }
 
-// errNoOutputStore: more was written than the ledger keeps.
+// errNoOutputStore means that the command wrote more than the ledger keeps.
 var errNoOutputStore = &sandbox.Error{Code: sandbox.Unavailable,
 	Message: "no bucket is configured: only the first 8 KiB are kept; to keep more, name a bucket that all replicas " +
 		"reach (sandbox serve --state-url, or state_url of the provider)"}
@@ -152,10 +152,10 @@ func (t *track) discard() {
 	}
 }
 
-// isLarge reports whether what is kept has to be an object.
+// isLarge reports whether the kept output must be an object.
 func (t *track) isLarge() bool { return t.kept > inlineOutput }
 
-// Output returns what the ledger keeps, once what is large is stored or could not be.
+// Output returns the part that the ledger keeps. stored reports whether large output became an object.
 func (t *track) Output(written int64, stored bool) execs.Output {
 	o := execs.Output{Bytes: max(written, t.total), Kept: t.kept}
 	if !t.isLarge() || !stored {
@@ -164,7 +164,7 @@ func (t *track) Output(written int64, stored bool) execs.Output {
 	return o
 }
 
-// put stores what is kept of a stream as an object.
+// put stores the kept output of a stream as an object.
 func (v *Service) put(ctx context.Context, object string, t *track) error {
 	ctx, cancel := context.WithTimeout(ctx, putTimeout)
 	defer cancel()
@@ -177,8 +177,8 @@ func (v *Service) put(ctx context.Context, object string, t *track) error {
 // unpublishedFor is how long after a try to store output its objects are deleted, unless they are published.
 const unpublishedFor = time.Hour
 
-// StoreLarge stores what is too large for the ledger. It first marks the objects for deletion, so that none is
-// left if this process dies; settling publishes them.
+// StoreLarge stores output that is too large for the ledger. It first marks the objects for deletion, so that none is
+// orphaned if this process dies. Settling publishes them.
 func (v *Service) StoreLarge(ctx context.Context, x *execs.Exec, r *Recording) error {
 	large := map[sandbox.ExecStream]*track{}
 	for stream, t := range map[sandbox.ExecStream]*track{sandbox.Stdout: &r.Stdout, sandbox.Stderr: &r.Stderr} {
@@ -209,7 +209,7 @@ func (v *Service) StoreLarge(ctx context.Context, x *execs.Exec, r *Recording) e
 	return nil
 }
 
-// Open returns what is kept of a stream of a command that has ended.
+// Open returns the kept output of a command that has ended.
 func (v *Service) Open(ctx context.Context, x *execs.Exec, stream sandbox.ExecStream,
 	offset int64) (io.ReadCloser, error) {
 	k := x.Stdout

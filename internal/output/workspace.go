@@ -12,11 +12,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// MaxWorkspace returns the largest form of a workspace that is kept, in bytes: the lease has room for a bundle and a
+// MaxWorkspace returns the largest form of a workspace that is kept, in bytes. A lease then has room for a bundle and a
 // diff.
 func (v *Service) MaxWorkspace() int64 { return min(sandbox.MaxKeptWorkspace, v.Bounds.Lease/2) }
 
-// errNoWorkspaceStore: there is no place for the workspaces of ended leases.
+// errNoWorkspaceStore means that no store is configured for the workspaces of ended leases.
 var errNoWorkspaceStore = &sandbox.Error{Code: sandbox.Unavailable,
 	Message: "this service has no bucket for workspaces of ended leases: name one that all its replicas reach " +
 		"(reconciler serve --state-url, or state_url of the provider)"}
@@ -38,7 +38,7 @@ func (v *Service) StoreWorkspace(ctx context.Context, sandboxID string, form san
 	return v.Objects.Put(ctx, object, content)
 }
 
-// KeepWorkspace keeps what StoreWorkspace has stored, and drops the oldest output where that is too much.
+// KeepWorkspace publishes what StoreWorkspace has stored, and drops the oldest output if that is too much.
 func (v *Service) KeepWorkspace(tx *ledger.Tx, s *ledger.Sandbox, form sandbox.WorkspaceForm, bytes int64) error {
 	if err := execs.In(tx).KeepWorkspace(s, form, bytes); err != nil {
 		return err
@@ -46,7 +46,7 @@ func (v *Service) KeepWorkspace(tx *ledger.Tx, s *ledger.Sandbox, form sandbox.W
 	return v.BoundGrown(tx)
 }
 
-// OpenWorkspace returns what is kept. Errors: Unavailable.
+// OpenWorkspace returns a kept form of a workspace. Errors: Unavailable.
 func (v *Service) OpenWorkspace(ctx context.Context, sandboxID string,
 	form sandbox.WorkspaceForm) (io.ReadCloser, error) {
 	if !v.KeepsMore() {

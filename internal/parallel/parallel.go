@@ -1,4 +1,4 @@
-// Package parallel does one thing to many items, some at a time.
+// Package parallel processes many items, a limited number at the same time.
 package parallel
 
 import (
@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Each calls do for each of all, for up to limit of them at the same time: one call that hangs delays few others. It
+// Each calls do for each item, for up to limit of them at the same time: a call that hangs delays few others. It
 // returns all errors.
 func Each[T any](limit int, all []T, do func(*T) error) error {
 	failed := make([]error, len(all))

@@ -51,7 +51,7 @@ func Create(file string, write func(temporary string) error) (err error) {
 	return nil
 }
 
-// Touch creates a file of mode 0600, and its directory, before a library does so with other modes. It leaves the
+// Touch creates a file of mode 0600, and its directory, before a library creates them with other modes. It leaves the
 // content of an existing file.
 func Touch(path string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {

@@ -1,4 +1,4 @@
-// Package private refuses files with secrets that others than their owner may read.
+// Package private creates files with secrets, and refuses those that others than their owner may read.
 package private
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Check returns an error unless only the owner of a file has access to it. holds names the content: "keys".
+// Check returns an error unless only the owner of a file has access to it. holds names the content, for example "keys".
 // Errors: Invalid.
 func Check(file, holds string, info fs.FileInfo) error {
 	mode := info.Mode().Perm()

@@ -75,11 +75,11 @@ type connection struct {
 	use    *lifecycle.Use
 	cut    context.CancelFunc
 	opened chan struct{} // closed when the agent has accepted it
-	over   chan struct{} // closed when it has ended and that is recorded
+	over   chan struct{} // closed when its end is recorded
 	why    error         // why it broke, nil if the agent ended it; set before over is closed
 }
 
-// isOpen reports whether the agent has accepted the connection: what it carried cannot be repeated.
+// isOpen reports whether the agent has accepted the connection: then its bytes cannot be repeated.
 func (c *connection) isOpen() bool {
 	select {
 	case <-c.opened:
@@ -100,8 +100,8 @@ func (c *connection) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write implements io.Writer. What an agent that has ended its side does not read is dropped, as a network does: the
-// agent may have answered before the end of a request.
+// Write implements io.Writer. It drops what an agent that has ended its side does not read, as a network does: the
+// agent may answer before it has read the whole request.
 func (c *connection) Write(p []byte) (int, error) {
 	n, err := c.Conn.Write(p)
 	if errors.Is(err, io.ErrClosedPipe) {
@@ -112,7 +112,7 @@ func (c *connection) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Close ends the connection, and waits until that is recorded.
+// Close ends the connection, and waits until its end is recorded.
 func (c *connection) Close() error {
 	c.cut()
 	err := c.Conn.Close()
@@ -120,7 +120,7 @@ func (c *connection) Close() error {
 	return err
 }
 
-// begin returns the work of a connection, which ends with the service at the latest.
+// begin returns the function that serves a connection. It returns with the service at the latest.
 func (v *Service) begin(c *connection) (work func()) {
 	caller, agent := net.Pipe()
 	life, cut := context.WithCancel(v.Core.Life())
@@ -132,14 +132,14 @@ func (v *Service) begin(c *connection) (work func()) {
 		c.why = v.connect(life, c, driver.Connection{Opened: func() { close(c.opened) }, From: agent, To: agent})
 		_ = agent.Close() // never fails
 
-		if err := c.use.Leave(context.Background(), true, nil); err != nil { // the use runs out
+		if err := c.use.Leave(context.Background(), true, nil); err != nil { // on failure the use runs out
 			v.Log.Warn("processes: ending a connection to an agent", lifecycle.About(&c.use.Row), "process", c.ref.Name,
 				"error", err)
 		}
 	}
 }
 
-// connect passes bytes on until the connection ends.
+// connect copies bytes in both directions until the connection ends.
 func (v *Service) connect(ctx context.Context, c *connection, to driver.Connection) error {
 	x, h := c.use.On()
 	for tries := int64(1); ; tries++ {

@@ -15,13 +15,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// killPause is the pause before a process is killed again: it may only just be starting.
+// killPause is the pause before a process is killed again: it may still be starting.
 const killPause = time.Second
 
-// maxProcessNames bounds the processes of a sandbox that are kept. The one that ended first makes room.
+// maxProcessNames limits the kept processes of a sandbox. A new one replaces the one that ended first.
 const maxProcessNames = 2 * sandbox.MaxProcesses
 
-// Config is what a Service is made of. All of it is required.
+// Config configures a Service. All fields are required.
 type Config struct {
 	Core  *lifecycle.Core
 	Store *ledger.Store
@@ -34,7 +34,7 @@ type Service struct {
 	Config
 
 	mu sync.Mutex // guards holders
-	// holders are those of the processes that this one follows.
+	// holders are the claims of the processes that this program follows.
 	holders map[string]struct{}
 
 	connections connections
@@ -86,7 +86,7 @@ func (v *Service) StartProcess(ctx context.Context, r sandbox.LeaseRef,
 	return view, u.Leave(ctx, true, nil)
 }
 
-// newProcess returns a process that is to be started, or the one that runs with the same settings.
+// newProcess returns a new process, or the running one with the same settings.
 func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*execs.Process, error) {
 	spec, err := spec.Normalize(s.Rules())
 	if err != nil {
@@ -119,7 +119,7 @@ func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*ex
 	return execs.NewProcess(s, spec, declared, tx.Now), makeRoom(tx, all, spec.Name)
 }
 
-// otherProcess refuses to start a process under the name of one that runs with other settings.
+// otherProcess is the error of starting a process under the name of a running one with other settings.
 func otherProcess(p *execs.Process, differs []sandbox.Field) error {
 	if differs == nil {
 		return nil
@@ -129,7 +129,7 @@ func otherProcess(p *execs.Process, differs []sandbox.Field) error {
 			p.LeaseID, p.Name, p.State)}
 }
 
-// makeRoom forgets the process that ended first, where there are too many to keep another one.
+// makeRoom removes the process that ended first, if there are too many to keep another one.
 func makeRoom(tx *ledger.Tx, all []execs.Process, name string) error {
 	if len(all) < maxProcessNames || slices.ContainsFunc(all, func(p execs.Process) bool { return p.Name == name }) {
 		return nil
@@ -140,7 +140,7 @@ func makeRoom(tx *ledger.Tx, all []execs.Process, name string) error {
 			first = p
 		}
 	}
-	return execs.In(tx).RemoveProcess(first) // fewer than all of them live
+	return execs.In(tx).RemoveProcess(first) // some have ended: fewer may live
 }
 
 // processOf returns a process of a lease's current generation, with its sandbox.
@@ -194,7 +194,7 @@ func (v *Service) ListProcesses(ctx context.Context, leaseID string) (list []san
 	return list, err
 }
 
-// KillProcess implements service.Processes. One that stands still in a sandbox that sleeps is woken for it.
+// KillProcess implements service.Processes. It wakes a sleeping sandbox, in which the process is paused.
 func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
 	p, err := v.requestEnd(ctx, r)
 	if err != nil || !p.State.Live() {
@@ -204,11 +204,11 @@ func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbo
 	if err != nil {
 		return sandbox.Process{}, err
 	}
-	defer func() { _ = u.Leave(ctx, false, nil) }() // it runs out otherwise
+	defer func() { _ = u.Leave(ctx, false, nil) }() // on failure it runs out
 	for {
 		changed := v.Store.Changed()
 		p, s, err := v.readProcessRow(ctx, r)
-		if err != nil || !p.State.Live() || p.KillAt == 0 { // it may be another one by now
+		if err != nil || !p.State.Live() || p.KillAt == 0 { // another start may have replaced it
 			return domainOf(p), err
 		}
 		if err := v.endProcessRun(ctx, s, p); err != nil {
@@ -230,7 +230,7 @@ func domainOf(p *execs.Process) sandbox.Process {
 	return p.Domain()
 }
 
-// requestEnd records that a process is to be ended. A process that does not run has ended thereby.
+// requestEnd records that a process must end. A process that does not run ends immediately.
 func (v *Service) requestEnd(ctx context.Context, r sandbox.ProcessRef) (p *execs.Process, err error) {
 	err = v.Store.Write(ctx, func(tx *ledger.Tx) error {
 		var s *ledger.Sandbox
@@ -253,7 +253,7 @@ func (v *Service) requestEnd(ctx context.Context, r sandbox.ProcessRef) (p *exec
 	return p, err
 }
 
-// endProcessRun has the backend end a start of a process. What is gone has ended.
+// endProcessRun makes the backend end a start of a process. An unknown run counts as ended.
 func (v *Service) endProcessRun(ctx context.Context, s *ledger.Sandbox, p *execs.Process) error {
 	x, h, err := v.Core.On(s)
 	if err != nil {

@@ -15,17 +15,18 @@ import (
 )
 
 const (
-	// processLasts is how long a process has to run until a start counts as one that lasted.
+	// processLasts is how long a process must run before its start counts as successful.
 	processLasts = 30 * time.Second
-	// stopTakes is how long a sandbox that is stopped gives its processes to end by themselves.
+	// stopTakes is how long a sandbox that is being stopped lets its processes end by themselves.
 	stopTakes = 10 * time.Second
-	// followFor bounds one call that waits for a process: a backend that hangs must not hold it for ever.
+	// followFor bounds one call that waits for a process: a backend may hang.
 	followFor = time.Hour
-	// tendBatch bounds one look for processes that are due.
+	// tendBatch limits the due processes of one pass.
 	tendBatch = 100
 )
 
-// Prepare implements lifecycle.Preparer: a sandbox that becomes ready has the processes that its environment declares.
+// Prepare implements lifecycle.Preparer: a sandbox gets the processes that its environment declares when it becomes
+// ready.
 func (v *Service) Prepare(_ *ledger.Tx, _ *ledger.Sandbox, b lifecycle.Beginning) (lifecycle.Fill, error) {
 	if b.Action != lifecycle.Spawn && b.Action != lifecycle.Assign || len(b.Spec.Processes) == 0 {
 		return nil, nil
@@ -35,7 +36,7 @@ func (v *Service) Prepare(_ *ledger.Tx, _ *ledger.Sandbox, b lifecycle.Beginning
 	}, nil
 }
 
-// declare makes the rows of what an environment declares.
+// declare creates the rows of the processes that an environment declares.
 func declare(tx *ledger.Tx, s *ledger.Sandbox, declared []sandbox.ProcessSpec) error {
 	var rows []*execs.Process
 	for _, p := range declared {
@@ -56,7 +57,7 @@ func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) e
 	return execs.In(tx).StopProcesses(s.ID, "its sandbox was destroyed")
 }
 
-// Ended implements lifecycle.Ender. What is not kept is gone soon, and says so then.
+// Ended implements lifecycle.Ender. A sandbox that is not kept is killed soon, which settles its processes.
 func (v *Service) Ended(tx *ledger.Tx, s *ledger.Sandbox, end lifecycle.Ending) error {
 	if !s.Kept() {
 		return nil
@@ -64,7 +65,7 @@ func (v *Service) Ended(tx *ledger.Tx, s *ledger.Sandbox, end lifecycle.Ending) 
 	return execs.In(tx).StopProcesses(s.ID, "its lease ended by "+string(end.By))
 }
 
-// Extension implements lifecycle.Extender: the processes that this one follows stay its own.
+// Extension implements lifecycle.Extender: it extends the claims on the processes that this program follows.
 func (v *Service) Extension() lifecycle.Extension {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -75,7 +76,7 @@ func (v *Service) Extension() lifecycle.Extension {
 	return func(tx *ledger.Tx, until micro.Time) error { return execs.In(tx).ExtendProcesses(holders, until) }
 }
 
-// startsAgain reports whether a process is started again that its sandbox has lost.
+// startsAgain reports whether a process restarts after its sandbox has lost it.
 func startsAgain(p *execs.Process) bool {
 	return p.KillAt == 0 && (bool(p.Declared) || p.Restart == sandbox.RestartAlways)
 }
@@ -85,7 +86,7 @@ func (v *Service) Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	rows, err := execs.In(tx).Processes(s.ID)
 	for i := range rows {
 		p := &rows[i]
-		// One that a stop asked to end may have been quicker to say that it has.
+		// A stopping sandbox may have ended a process that then reported its exit first.
 		stopped := p.State == sandbox.ProcessExited && bool(p.Declared) && p.ExitedAt.Add(micro.SpanOf(stopTakes)) >= tx.Now
 		if err != nil || p.State != sandbox.ProcessRunning && !stopped {
 			continue
@@ -96,7 +97,7 @@ func (v *Service) Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	return err
 }
 
-// loseProcess notes that a process ended with its sandbox's stop.
+// loseProcess records that a process ended because its sandbox stopped.
 func loseProcess(p *execs.Process, now micro.Time, why string) {
 	p.ExitedAt, p.ExitCode, p.OOMKilled, p.Error, p.Holder = now, 0, false, why, ""
 	switch {
@@ -109,8 +110,8 @@ func loseProcess(p *execs.Process, now micro.Time, why string) {
 	}
 }
 
-// endProcess makes a process one that is not started again. The values of its variables are not needed any
-// more, unless a stop turns out to have ended a declared one.
+// endProcess marks a process as ended for good. It drops the values of the variables, but not those of a declared
+// process: the sandbox's stop may have ended that, and it may then restart.
 func endProcess(p *execs.Process, state sandbox.ProcessState) {
 	p.State, p.Holder = state, ""
 	if !p.Declared {
@@ -118,7 +119,8 @@ func endProcess(p *execs.Process, state sandbox.ProcessState) {
 	}
 }
 
-// Finished implements lifecycle.Finisher: it starts what waited for a sandbox to be awake. The loop would do so later.
+// Finished implements lifecycle.Finisher: it starts the processes that waited for an awake sandbox. The loop would do
+// so later.
 func (v *Service) Finished(t *lifecycle.Step) {
 	switch {
 	case t.Row.Pooled():
@@ -131,8 +133,8 @@ func (v *Service) Finished(t *lifecycle.Step) {
 	}
 }
 
-// Reconcile starts the processes that are due, and follows those whose follower has died. It returns when
-// to look again (the zero time: when something has changed).
+// Reconcile starts the processes that are due, and follows those whose follower has died. It returns when to look
+// again. The zero time means after the next change.
 func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 	if err := v.tend(ctx, ""); err != nil {
 		return next, err
@@ -147,7 +149,7 @@ func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 	return next, err
 }
 
-// tend takes the processes that are due, of one sandbox or of all.
+// tend starts or follows the processes that are due, in one sandbox or in all.
 func (v *Service) tend(ctx context.Context, sandboxID string) error {
 	var due []execs.Process
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
@@ -187,12 +189,12 @@ func (v *Service) takeProcess(ctx context.Context, sandboxID, name string) error
 	return err
 }
 
-// processRun is one start of a process, which this program follows.
+// processRun is a start of a process that this program follows.
 type processRun struct {
 	service *Service
 	row     execs.Process
 	box     ledger.Sandbox
-	start   bool // it is to be started first
+	start   bool // start it before following it
 }
 
 // holdProcess gives a process to this program, within an update of its sandbox.
@@ -214,7 +216,7 @@ func (v *Service) holdProcess(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process
 	return r, execs.In(tx).SaveProcess(p)
 }
 
-// begin follows the process in the background, until it has ended or another reconciler does.
+// begin follows the process in the background, until it has ended or another reconciler follows it.
 func (r *processRun) begin() {
 	v := r.service
 	v.mu.Lock()
@@ -249,7 +251,7 @@ func (r *processRun) run() {
 			})
 			return
 		case isAsleep(err), sandbox.ReasonOf(err) == sandbox.ReasonSandboxNotFound:
-			r.leave() // it stands still, or its sandbox is found missing
+			r.leave() // it is paused, or its sandbox is missing
 			return
 		}
 		v.Log.Debug("processes: a process is followed again", lifecycle.About(&r.box), "process", r.row.Name,
@@ -276,7 +278,7 @@ func (r *processRun) call() (sandbox.ExecResult, error) {
 	return x.RunProcess(ctx, h, driver.ProcessRun{ID: p.Run, Command: p.Command, Env: p.Env, Cwd: p.Cwd, User: p.RunAs})
 }
 
-// isOurs reports whether this start is still the one that this program has to follow.
+// isOurs reports whether this program still follows this start.
 func (r *processRun) isOurs() bool {
 	v, ours := r.service, false
 	err := v.Store.Read(v.Core.Life(), func(tx *ledger.Tx) error {
@@ -299,12 +301,12 @@ func isAsleep(err error) bool {
 	return sandbox.CodeOf(err) == sandbox.Conflict && sandbox.ReasonOf(err) == sandbox.ReasonInvalidState
 }
 
-// goesOn reports whether a process may run still although following it failed.
+// goesOn reports whether a process may still run although following it failed.
 func goesOn(err error) bool {
 	return sandbox.IsRetryable(err) || isAsleep(err) || sandbox.ReasonOf(err) == sandbox.ReasonSandboxNotFound
 }
 
-// leave lets the process be looked at again after a while, by any replica.
+// leave releases the process. Any replica looks at it again after a while.
 func (r *processRun) leave() {
 	r.settle("leaving a process", func(tx *ledger.Tx, _ *ledger.Sandbox, p *execs.Process) error {
 		p.Holder, p.DueAt = "", tx.Now.Add(micro.SpanOf(lifecycle.HeartbeatEvery))
@@ -312,7 +314,7 @@ func (r *processRun) leave() {
 	})
 }
 
-// settle changes the process, if it is this program's still.
+// settle changes the process, if this program still follows it.
 func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process) error) {
 	v := r.service
 	err := v.Store.Write(v.Core.Life(), func(tx *ledger.Tx) error {
@@ -331,7 +333,7 @@ func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sa
 func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process, res sandbox.ExecResult, cause error) error {
 	if isLost(s, cause, tx.Now) {
 		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
-		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it was not started yet
+		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it never started
 			p.State, p.Lost, p.Error = sandbox.ProcessPending, true, ""
 			p.DueAt = tx.Now.Add(micro.SpanOf(lifecycle.HeartbeatEvery))
 		}
@@ -366,7 +368,7 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process, res sandb
 	return execs.In(tx).SaveProcess(p)
 }
 
-// isLost reports whether a start ended because its sandbox was stopped, or never began because it sleeps.
+// isLost reports whether a start ended because its sandbox was stopped, or never began because the sandbox sleeps.
 func isLost(s *ledger.Sandbox, cause error, now micro.Time) bool {
 	return isStopping(s, now) || isAsleep(cause) || sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
 }
@@ -376,7 +378,8 @@ func isStopping(s *ledger.Sandbox, now micro.Time) bool {
 	return s.Claim.For == string(lifecycle.Sleep) && s.Claim.Holds(now) && s.SleepMode == sandbox.SleepStop
 }
 
-// startAfterPause has a process started again, the later the more starts did not last.
+// startAfterPause plans the next start of a process. The pause grows with the number of consecutive starts that did not
+// last.
 func startAfterPause(p *execs.Process, now micro.Time) {
 	if p.StartedAt.Add(micro.SpanOf(processLasts)) <= now {
 		p.Failures = 0

@@ -17,11 +17,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxLogLine bounds a line that is waited for, in bytes.
+// maxLogLine limits an awaited line, in bytes.
 const maxLogLine = 64 << 10
 
 const (
-	// startPause is how soon a sandbox is asked again for a process that is just being started, and askTries how often.
+	// startPause is the pause between two questions to a sandbox about a process that is just starting. askTries limits
+	// them.
 	startPause = 100 * time.Millisecond
 	askTries   = 5
 )
@@ -46,7 +47,7 @@ func (v *Service) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (sandb
 	return got, err
 }
 
-// waitAwake waits for a process, whose sandbox it keeps awake meanwhile.
+// waitAwake waits for a process, and keeps its sandbox awake meanwhile.
 func (v *Service) waitAwake(ctx context.Context, w sandbox.ProcessWait,
 	pattern *regexp.Regexp) (got sandbox.ProcessWaited, err error) {
 	u, err := v.Core.Hold(ctx, w.LeaseRef, lifecycle.ClaimTTL, nil)
@@ -82,7 +83,7 @@ func (v *Service) awaitProcess(ctx context.Context, r sandbox.ProcessRef,
 	}
 }
 
-// errProcessEnded refuses to wait any longer for a process that has ended.
+// errProcessEnded is the error of waiting for a process that has ended.
 func errProcessEnded(p sandbox.Process) error {
 	how := p.Error
 	if p.ExitCode != nil {
@@ -107,14 +108,14 @@ func (v *Service) awaitPort(ctx context.Context, r sandbox.ProcessRef, port int)
 	switch {
 	case askErr == nil:
 		return v.GetProcess(ctx, r)
-	case err != nil: // which is why it was not asked any longer
+	case err != nil: // it cancelled the question
 		return p, askErr
 	default:
 		return p, errProcessEnded(p)
 	}
 }
 
-// askForPort has the backend wait for a port, again and again while it cannot be asked.
+// askForPort makes the backend wait for a port. It retries while the backend cannot answer.
 func (v *Service) askForPort(ctx context.Context, r sandbox.ProcessRef, port int) error {
 	for tries := int64(1); ; tries++ {
 		_, s, err := v.readProcessRow(ctx, r)
@@ -157,7 +158,7 @@ func (v *Service) awaitLine(ctx context.Context, r sandbox.ProcessRef,
 		case !p.State.Live():
 			return sandbox.ProcessWaited{}, errProcessEnded(p.Domain())
 		case err == nil:
-			tries = 1 // its end is about to be recorded, or its next start
+			tries = 1 // its end or its next start is about to be recorded
 		}
 		wait := startPause
 		switch {
@@ -172,7 +173,7 @@ func (v *Service) awaitLine(ctx context.Context, r sandbox.ProcessRef,
 	}
 }
 
-// followRun reads the log of a start of a process. One that was never started has none.
+// followRun reads the log of a start of a process. A process that never started has none.
 func (v *Service) followRun(ctx context.Context, s *ledger.Sandbox, r sandbox.Replay) error {
 	if r.ID == "" {
 		return nil
@@ -185,22 +186,22 @@ func (v *Service) followRun(ctx context.Context, s *ledger.Sandbox, r sandbox.Re
 	return err
 }
 
-// lineMatcher is written a log, and looks for a line that matches.
+// lineMatcher receives a log, and looks for a matching line.
 type lineMatcher struct {
 	pattern *regexp.Regexp
-	start   int64  // whose log it is
-	next    int64  // offset of the byte that comes next
-	partial []byte // of the line that has not ended
+	start   int64  // number of the start that writes the log
+	next    int64  // offset of the next byte
+	partial []byte // the line without an end so far
 
 	found bool
 	line  string
-	after int64 // offset of what comes after it
+	after int64 // offset after the line
 }
 
 // errMatched ends the reading.
 var errMatched = errors.New("the line was found")
 
-// begins notes that the log continues elsewhere: the line there does not include what came before.
+// begins records that the log continues at another offset. Earlier bytes are then not part of the line.
 func (m *lineMatcher) begins(offset int64) error {
 	if offset != m.next {
 		m.partial = nil
@@ -230,7 +231,7 @@ func (m *lineMatcher) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// atEnd reports whether the log's last line matches, which has no end.
+// atEnd reports whether the log's last line matches, which has no line break.
 func (m *lineMatcher) atEnd() bool { return len(m.partial) > 0 && m.matches() }
 
 func (m *lineMatcher) matches() bool {
@@ -258,7 +259,7 @@ func (v *Service) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbo
 	})
 }
 
-// sendLog sends the log of the latest start of a process, once it is known where that begins.
+// sendLog sends the log of the latest start of a process, once its beginning is known.
 func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Writer, began func(int64)) error {
 	log := output.NewLog(l.Offset, to, began)
 	for {
@@ -273,7 +274,7 @@ func (v *Service) sendLog(ctx context.Context, l sandbox.LogRequest, to io.Write
 			return sandbox.Errorf(sandbox.NotFound, "lease %s: the log of process %s is no longer kept: its sandbox was "+
 				"stopped since, or has run many others: %w", p.LeaseID, p.Name, err).WithReason(sandbox.ReasonExecNotFound)
 		case p.Run == "" && !p.State.Live(), isNew && !l.Follow:
-			began(0) // it never began, or is about to
+			began(0) // it never started, or is about to
 			return nil
 		case !isNew:
 			return err

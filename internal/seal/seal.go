@@ -35,7 +35,7 @@ const (
 	keyKind = "sandbox-key-1"
 	keySize = 32 // AES-256
 	idSize  = 8
-	// format is the first byte of everything sealed; the key's id, the nonce and the text follow.
+	// format is the first byte of each sealed text; the key's id, the nonce and the text follow.
 	format = 1
 	// MaxFile bounds a key file, in bytes.
 	MaxFile = 64 << 10
@@ -56,12 +56,11 @@ type key struct {
 	raw  []byte
 }
 
-// InFile returns the keys in a file, which is read when it is first needed. With create, it is made
-// when something is sealed and there is none.
+// InFile returns the keys in a file. It is read at first use. With create, Seal creates a missing file.
 func InFile(file string, create bool) *Keys { return &Keys{file: file, create: create} }
 
-// Seal encrypts a text that only opens with the same purpose. Errors: Invalid when there is no key,
-// or the file cannot be used.
+// Seal encrypts a text that only opens with the same purpose. Errors: Invalid if there is no key or the file is
+// unusable.
 func (k *Keys) Seal(text []byte, purpose string) ([]byte, error) {
 	if k == nil {
 		return nil, errNoKey
@@ -74,8 +73,8 @@ func (k *Keys) Seal(text []byte, purpose string) ([]byte, error) {
 	return keys[0].aead.Seal(sealed, nil, text, []byte(purpose)), nil
 }
 
-// Derive returns a key for another purpose, made of the one that seals: another key for each purpose, and
-// for each first key of the file. Errors: as Seal.
+// Derive returns a key for another purpose, derived from the one that seals. It differs for each purpose and each first
+// key of the file. Errors: as Seal.
 func (k *Keys) Derive(purpose string) (sandbox.Secret, error) {
 	if k == nil {
 		return "", errNoKey
@@ -87,8 +86,8 @@ func (k *Keys) Derive(purpose string) (sandbox.Secret, error) {
 	return keys[0].derive(purpose)
 }
 
-// DeriveAll returns what Derive returns for each key of the file as it is now, the one that seals first: while keys are
-// rotated, what older ones have made still holds. Errors: as Seal.
+// DeriveAll returns what Derive returns for each key of the file, the one that seals first. It reads the file again. So
+// texts of older keys stay valid during a rotation. Errors: as Seal.
 func (k *Keys) DeriveAll(purpose string) ([]sandbox.Secret, error) {
 	if k == nil {
 		return nil, errNoKey
@@ -119,7 +118,7 @@ func (k key) derive(purpose string) (sandbox.Secret, error) {
 	return sandbox.Secret(hex.EncodeToString(derived)), nil
 }
 
-// loadOrMake returns the keys, at least one.
+// loadOrMake returns the keys, at least one. It may create the file.
 func (k *Keys) loadOrMake() ([]key, error) {
 	keys, err := k.load(false)
 	if errors.Is(err, fs.ErrNotExist) && k.create {
@@ -133,8 +132,8 @@ func (k *Keys) loadOrMake() ([]key, error) {
 var errNoKey = sandbox.Errorf(sandbox.Invalid,
 	"this service has no key to keep secrets under: start it with --secret-key-file")
 
-// Open decrypts what was sealed for the purpose. Errors: Unavailable when the key is not in the file,
-// which may be put right there; Failed when the text was changed or sealed for something else.
+// Open decrypts a text that was sealed for the purpose. Errors: Unavailable if the file lacks the key, which an
+// operator may add; Failed if the text was changed or sealed for another purpose.
 func (k *Keys) Open(sealed []byte, purpose string) ([]byte, error) {
 	if k == nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "%w", errNoKey)
@@ -156,7 +155,7 @@ func (k *Keys) Open(sealed []byte, purpose string) ([]byte, error) {
 	return text, nil
 }
 
-// Has tells whether the key of what was sealed is there. Errors: as Open of one whose key is not.
+// Has checks that the file has the key of a sealed text. Errors: as Open without the key.
 func (k *Keys) Has(sealed []byte) error {
 	if k == nil {
 		return sandbox.Errorf(sandbox.Unavailable, "%w", errNoKey)
@@ -168,7 +167,7 @@ func (k *Keys) Has(sealed []byte) error {
 	return err
 }
 
-// Stale reports whether something is sealed under another key than the one that seals now.
+// Stale reports whether a text is sealed under another key than the first.
 func (k *Keys) Stale(sealed []byte) (bool, error) {
 	if k == nil {
 		return false, nil
@@ -180,7 +179,7 @@ func (k *Keys) Stale(sealed []byte) (bool, error) {
 	return len(sealed) < 1+idSize || !bytes.Equal(sealed[1:1+idSize], keys[0].id), nil
 }
 
-// find returns a key by its id. A file that does not have it is read again: it may have been added.
+// find returns a key by its id. It reads a file without the key again, because the key may be new.
 func (k *Keys) find(id []byte) (key, error) {
 	for _, again := range []bool{false, true} {
 		keys, err := k.load(again)
@@ -211,7 +210,7 @@ func (k *Keys) load(again bool) ([]key, error) {
 	return keys, nil
 }
 
-// Count returns how many keys a file holds. Errors: Invalid; fs.ErrNotExist where there is none.
+// Count returns how many keys a file holds. Errors: Invalid; fs.ErrNotExist if there is none.
 func Count(file string) (int, error) {
 	keys, err := read(file)
 	return len(keys), err
@@ -301,8 +300,8 @@ func parse(words []string) (key, bool) {
 	return key{id: id[:idSize], aead: aead, raw: raw}, true
 }
 
-// generate makes a key file with one new key unless there is one. Of several programs that do so at
-// once, one does, and the file is never seen half written.
+// generate creates a key file with one new key unless the file exists. If several programs do so at the same time, one
+// succeeds. No reader sees half of the file.
 func generate(file string) (err error) {
 	raw := make([]byte, keySize)
 	_, _ = rand.Read(raw) // never fails since Go 1.24
@@ -325,7 +324,7 @@ func generate(file string) (err error) {
 	return nil
 }
 
-// Generate makes a key file with one new key unless there is one. Errors: Unavailable.
+// Generate creates a key file with one new key unless the file exists. Errors: Unavailable.
 func Generate(file string) error {
 	if _, err := os.Stat(file); err == nil {
 		return nil

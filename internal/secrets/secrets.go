@@ -55,7 +55,7 @@ func (v *Service) Seal(p sandbox.PutEnvironment) (map[string][]byte, error) {
 	return sealed, nil
 }
 
-// Check refuses names of secrets that never had a value. Errors: Invalid.
+// Check refuses names of secrets without a value. Errors: Invalid.
 func (v *Service) Check(tx *ledger.Tx, p sandbox.PutEnvironment) error {
 	if len(p.Secrets) == 0 {
 		return nil
@@ -75,8 +75,8 @@ func (v *Service) Check(tx *ledger.Tx, p sandbox.PutEnvironment) error {
 	return sandbox.InvalidFields("environment "+p.ID, f)
 }
 
-// Keep stores the secrets that an environment names, which Check has passed, inside a transaction. before is the
-// environment's earlier specification. If sandboxes are to have others than before, it marks them as due for delivery.
+// Keep stores the secrets that an environment names, inside a transaction, after Check. before is the environment's
+// earlier specification. If the secrets of its sandboxes change, Keep marks the sandboxes for delivery.
 func (v *Service) Keep(tx *ledger.Tx, p sandbox.PutEnvironment, before sandbox.EnvironmentSpec,
 	sealed map[string][]byte) error {
 	have, err := sealedsecrets.In(tx).Of(p.ID)
@@ -163,7 +163,7 @@ func (v *Service) inside(tx *ledger.Tx, environmentID string) ([]sealedsecrets.S
 }
 
 // Credentials opens the credentials of an environment, by the name of the secret: the keys of its LLM routes and those
-// of hosts. Errors: as Open of package seal; one without a value is missing.
+// of hosts. Errors: as Open of package seal; credentials without a value are omitted.
 func (v *Service) Credentials(env *ledger.Environment,
 	sealed []sealedsecrets.Secret) (map[string]sandbox.Secret, error) {
 	keys, names := make(map[string]sandbox.Secret), env.Spec.Credentials()
@@ -186,7 +186,7 @@ func (v *Service) Open(row *sealedsecrets.Secret) (sandbox.Secret, error) {
 	return sandbox.Secret(value), err
 }
 
-// Opened opens secrets of an environment by name, inside a transaction. Those without a value are missing.
+// Opened opens secrets of an environment by name, inside a transaction. It omits those without a value.
 func (v *Service) Opened(tx *ledger.Tx, environmentID string, names []string) (map[string]sandbox.Secret, error) {
 	if len(names) == 0 {
 		return nil, nil
@@ -227,7 +227,7 @@ func (v *Service) put(ctx context.Context, t *lifecycle.Step, sealed []sealedsec
 	return t.On.PutSecrets(bounded, t.Handle, opened)
 }
 
-// Started implements lifecycle.Starter: a sandbox that was started outside of a step may lack its secrets.
+// Started implements lifecycle.Starter: a sandbox that started outside a step may lack its secrets.
 func (v *Service) Started(tx *ledger.Tx, s *ledger.Sandbox, _ bool) error {
 	if s.Pooled() {
 		return nil
@@ -240,10 +240,9 @@ func (v *Service) Started(tx *ledger.Tx, s *ledger.Sandbox, _ bool) error {
 	return err
 }
 
-// Reseal seals everything again that is not sealed under the first key of the key file, in one transaction.
-// Older keys can then be removed from the file. others does the same for sealed data besides secrets. It
-// returns the number of values that it sealed. If one value cannot be opened, it continues with the others
-// and returns an error.
+// Reseal encrypts all values again, in one transaction, that are not sealed under the first key of the key file. Then
+// older keys can be removed from the file. others does the same for sealed data besides secrets. Reseal returns how
+// many values it sealed. If it cannot open a value, it continues with the others and returns an error.
 func (v *Service) Reseal(ctx context.Context,
 	others func(tx *ledger.Tx) (n int, failed []error, err error)) (n int, err error) {
 	var failed []error

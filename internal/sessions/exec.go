@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Join makes a command one of the session that its request names: it begins with the session's variables and directory,
-// and what was typed is recorded. It returns the request with what the session adds, and how far the recording is. It
+// Join adds a command to the session that its request names. The command begins with the session's variables and
+// directory, and its input is recorded. Join returns the request with these additions, and how far the recording is. It
 // may be called again after a failure.
 func (v *Service) Join(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec,
 	req sandbox.ExecRequest) (joined sandbox.ExecRequest, has Recorded, err error) {
@@ -40,13 +40,13 @@ func (v *Service) Join(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec,
 	return joined, has, err
 }
 
-// open returns the session of a command, in which nothing may run. Errors: NotFound, Conflict.
+// open returns the session of a command, in which no command may run. Errors: NotFound, Conflict.
 func (v *Service) open(tx *ledger.Tx, s *ledger.Sandbox, id string) (*execs.Session, error) {
 	row, err := execs.In(tx).Session(s.ID, id)
 	if err != nil {
 		return nil, err
 	}
-	if row == nil { // it may be an older generation's
+	if row == nil { // it may belong to an older generation
 		if row, err = sessionOf(tx, sandbox.SessionRef{LeaseID: s.Lease(), ID: id}); err != nil {
 			return nil, err
 		}
@@ -64,7 +64,7 @@ func (v *Service) open(tx *ledger.Tx, s *ledger.Sandbox, id string) (*execs.Sess
 	return row, err
 }
 
-// recordInput records what was typed.
+// recordInput records the command line as input of the session.
 func recordInput(tx *ledger.Tx, row *execs.Session, x *execs.Exec, req sandbox.ExecRequest) (Recorded, error) {
 	typed := req.Shell
 	if typed == "" {
@@ -83,7 +83,7 @@ func recordInput(tx *ledger.Tx, row *execs.Session, x *execs.Exec, req sandbox.E
 	return Recorded{at: row.LastSequence}, execs.In(tx).SaveSession(row)
 }
 
-// quoted writes a command as a shell takes it.
+// quoted returns a command as a line of a shell.
 func quoted(command []string) string {
 	words := make([]string, len(command))
 	for i, w := range command {
@@ -95,7 +95,7 @@ func quoted(command []string) string {
 	return strings.Join(words, " ")
 }
 
-// plainRunes need no quotes.
+// plainRunes are the characters that need no quotes.
 const plainRunes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-./:=,@%+"
 
 // say records texts of the service about a command, in its session if it has one.
@@ -146,8 +146,7 @@ func (v *Service) SayEnd(tx *ledger.Tx, x *execs.Exec) error {
 	}
 }
 
-// KeepShellState keeps for its session what a line of the shell has left behind. A failure of that is said
-// in the session, and fails nothing else.
+// KeepShellState stores the shell state after a line in its session. If that fails, it only says so in the session.
 func (v *Service) KeepShellState(tx *ledger.Tx, s *ledger.Sandbox, x *execs.Exec, left *sandbox.ShellState) error {
 	if !bool(x.IsShell) || x.State != sandbox.ExecFinished || bool(x.TimedOut) {
 		return nil

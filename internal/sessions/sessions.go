@@ -17,13 +17,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A session is a row and a recording, and no process: what a command is to begin with lies in the row, and
-// settling a line of its shell puts there what that has left behind.
+// A session is a row and a recording, not a process. The row has the state that a command begins with. Settling a line
+// of its shell stores the changed state there.
 
-// Config is what a Service is made of. All of it is required.
+// Config configures a Service. All fields are required.
 type Config struct {
 	Store *ledger.Store
-	// Keys are what the variables of sessions are sealed with.
+	// Keys encrypt the variables of sessions.
 	Keys *seal.Keys
 	IDs  sandbox.IDs
 	// Life ends when the service closes.
@@ -39,12 +39,12 @@ type Service struct{ Config }
 // New returns a Service.
 func New(c Config) *Service { return &Service{c} }
 
-// purposeOf ties a session's variables to their place, so that they open nowhere else.
+// purposeOf binds a session's variables to their place, so that they cannot be opened elsewhere.
 func (v *Service) purposeOf(s *execs.Session) string {
 	return "variables of session " + s.ID + " of sandbox " + s.SandboxID + " on ledger " + v.Store.ID()
 }
 
-// putEnv gives a session its variables, sealed.
+// putEnv encrypts variables and stores them in a session.
 func (v *Service) putEnv(s *execs.Session, env map[string]string) error {
 	s.EnvNames, s.SealedEnv = append([]string{}, slices.Sorted(maps.Keys(env))...), nil
 	if len(env) == 0 {
@@ -148,7 +148,7 @@ func (v *Service) CreateSession(ctx context.Context, r sandbox.LeaseRef,
 	return view, err
 }
 
-// sameSession returns an open session that was made by the same request. Errors: Conflict.
+// sameSession returns an open session that an equal request created. Errors: Conflict.
 func sameSession(tx *ledger.Tx, known *execs.Session, asked execs.SessionAsked) (sandbox.Session, error) {
 	var f []sandbox.Field
 	for _, is := range []struct {
@@ -176,8 +176,7 @@ func sameSession(tx *ledger.Tx, known *execs.Session, asked execs.SessionAsked) 
 	return sessionView(tx, known)
 }
 
-// sessionView returns a session as it stands: closed, too, where its lease has ended and its sandbox is not
-// gone yet.
+// sessionView returns a session. It is also closed if its lease has ended and its sandbox is not gone yet.
 func sessionView(tx *ledger.Tx, s *execs.Session) (sandbox.Session, error) {
 	if err := closeWithLease(tx, s); err != nil {
 		return sandbox.Session{}, err
@@ -186,8 +185,8 @@ func sessionView(tx *ledger.Tx, s *execs.Session) (sandbox.Session, error) {
 	return s.Domain(running), err
 }
 
-// closeWithLease makes a session read as closed whose lease has ended. Ending a lease writes no session, for
-// a game may end many at once.
+// closeWithLease makes a session appear closed once its lease has ended. Ending a lease does not write sessions,
+// because many leases may end together.
 func closeWithLease(tx *ledger.Tx, s *execs.Session) error {
 	if s.State == sandbox.SessionClosed {
 		return nil
@@ -246,7 +245,7 @@ func (v *Service) ListSessions(ctx context.Context, f sandbox.SessionFilter) (li
 	return list, err
 }
 
-// closeSession takes a session's variables away, and lets no other command begin in it.
+// closeSession deletes a session's variables, and refuses further commands.
 func closeSession(tx *ledger.Tx, s *execs.Session) error {
 	s.State, s.ClosedAt, s.SealedEnv = sandbox.SessionClosed, tx.Now, nil
 	return execs.In(tx).SaveSession(s)
@@ -301,7 +300,7 @@ func (v *Service) ListSessionEvents(ctx context.Context,
 	return events, err
 }
 
-// sessionEvents returns a page of a recording, and whether there is and will be nothing after it.
+// sessionEvents returns a page of a recording, and whether the recording is over and this page is its last.
 func (v *Service) sessionEvents(ctx context.Context,
 	f sandbox.SessionEventFilter) (events []sandbox.SessionEvent, last bool, err error) {
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {

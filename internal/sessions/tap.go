@@ -15,13 +15,13 @@ import (
 )
 
 const (
-	// tapPause is how long output is gathered before it is recorded, and so how far a viewer is behind. A
-	// command that writes all the time costs 20 commits a second, which are 30 ms of one core where it is alone
-	// and 10 ms each where there are 20, whose commits are made together (BenchmarkRecording, November 2026).
+	// tapPause is how long output is gathered before it is recorded, and so the delay of a viewer. A command that writes
+	// all the time causes 20 commits a second. They cost 30 ms of one core for a single command, and 10 ms each for 20
+	// commands, which share commits (BenchmarkRecording, November 2026).
 	tapPause = 50 * time.Millisecond
-	// tapEvent bounds the data of one event, in bytes; output that follows at once is one event.
+	// tapEvent limits the data of one event, in bytes. Output in quick succession is one event.
 	tapEvent = 8 << 10
-	// tapPending bounds the gathered output, in bytes. A ledger that is slower than a command slows the command down.
+	// tapPending limits the gathered output, in bytes. A ledger that is slower than a command slows the command down.
 	tapPending = 256 << 10
 )
 
@@ -39,25 +39,25 @@ type Tap struct {
 	// at is the last known sequence of the session. Only the recorder uses it until it has ended.
 	at int64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	room    *sync.Cond
-	skip    map[sandbox.SessionEventType]int64 // what is recorded already
+	skip    map[sandbox.SessionEventType]int64 // bytes that are already recorded
 	pending []execs.SessionEvent
 	bytes   int
-	// writing are the first of pending, which the recorder is just storing.
+	// writing counts the first elements of pending, which the recorder is storing.
 	writing int
-	// stopped: no writer waits for room any more. abandoned: nothing is gathered any more, either.
+	// stopped means that no writer waits for room. abandoned means that nothing is gathered.
 	stopped, abandoned bool
 }
 
-// Recorded is how far a session's recording is: its last sequence, and how much of each stream of the command
-// at hand it has.
+// Recorded is how far a session's recording is: its last sequence, and how much of each stream of the current command
+// it has.
 type Recorded struct {
 	at      int64
 	streams map[sandbox.SessionEventType]int64
 }
 
-// NewTap records for a command of a session until close, beyond what is recorded.
+// NewTap records the output of a session's command until Close. It skips what is already recorded.
 func (v *Service) NewTap(x execs.Exec, holder string, has Recorded) *Tap {
 	t := &Tap{
 		sessions: v,
@@ -78,8 +78,8 @@ func (v *Service) NewTap(x execs.Exec, holder string, has Recorded) *Tap {
 	return t
 }
 
-// Close ends the recording of what is gathered: the rest is for rest, or for the process that takes the command over.
-// It may be called again, and on nil.
+// Close stops the recording. The gathered rest is for Rest, or for the process that takes the command over. It may be
+// called again, and on nil.
 func (t *Tap) Close() {
 	if t == nil {
 		return
@@ -89,7 +89,7 @@ func (t *Tap) Close() {
 	t.wg.Wait()
 }
 
-// Rest records all that is gathered, in the transaction that settles the command. It needs close before.
+// Rest records the gathered rest, in the transaction that settles the command. Call Close before.
 func (t *Tap) Rest(tx *ledger.Tx, x *execs.Exec) error {
 	if t == nil {
 		return nil
@@ -101,8 +101,8 @@ func (t *Tap) Rest(tx *ledger.Tx, x *execs.Exec) error {
 	return err
 }
 
-// append records events in a session that has no other recorder meanwhile. Those that it has got
-// already, by a commit whose answer was lost, it gets no second time. It returns the session's last sequence.
+// append records events in a session without another recorder. It skips events that an earlier commit stored although
+// its answer was lost. It returns the session's last sequence.
 func (t *Tap) append(tx *ledger.Tx, x *execs.Exec, events []execs.SessionEvent) (int64, error) {
 	row, err := mustSession(tx, x)
 	if err != nil || bool(row.IsFull) || row.DroppedAt != 0 {
@@ -115,7 +115,7 @@ func (t *Tap) append(tx *ledger.Tx, x *execs.Exec, events []execs.SessionEvent) 
 	return row.LastSequence, execs.In(tx).SaveSession(row)
 }
 
-// Stream returns the writer of one kind of events; nil for a tap that is nil.
+// Stream returns the writer of one kind of events; nil for a nil tap.
 func (t *Tap) Stream(kind sandbox.SessionEventType) io.Writer {
 	if t == nil {
 		return nil
@@ -134,7 +134,7 @@ func (s tapStream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// add gathers what was read of a stream. It waits while there is no room.
+// add gathers bytes of a stream. It waits while there is no room.
 func (t *Tap) add(kind sandbox.SessionEventType, p []byte) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -150,7 +150,7 @@ func (t *Tap) add(kind sandbox.SessionEventType, p []byte) {
 	}
 }
 
-// gather adds a beginning of p to what is gathered, and returns how much. The lock is held.
+// gather adds a prefix of p to the pending events, and returns its length. The caller must hold the lock.
 func (t *Tap) gather(kind sandbox.SessionEventType, p []byte) int {
 	last := len(t.pending) - 1
 	if last < t.writing || t.pending[last].Type != kind || len(t.pending[last].Data) == tapEvent {
@@ -176,8 +176,7 @@ func signal(c chan struct{}) {
 	}
 }
 
-// record stores what is gathered, until ctx ends or another reconciler follows the command. What could not be
-// stored is tried again.
+// record stores gathered output until ctx ends or another reconciler follows the command. It retries failures.
 func (t *Tap) record(ctx context.Context) {
 	defer t.giveUp()
 	pause, full := tapPause, t.full
@@ -212,7 +211,7 @@ func (t *Tap) record(ctx context.Context) {
 	}
 }
 
-// store records what is gathered, if the command is still this process's to follow.
+// store records the gathered output, if this process still follows the command.
 func (t *Tap) store(ctx context.Context) (mine bool, err error) {
 	t.mu.Lock()
 	t.writing = len(t.pending)
@@ -242,7 +241,7 @@ func (t *Tap) store(ctx context.Context) (mine bool, err error) {
 	return true, nil
 }
 
-// abandon forgets what is gathered: the process that has taken the command over records it.
+// abandon drops the gathered output: the process that has taken the command over records it.
 func (t *Tap) abandon() {
 	t.mu.Lock()
 	defer t.mu.Unlock()

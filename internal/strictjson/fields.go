@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// fields are those of a struct by their names in JSON.
+// fields has the fields of a struct by their JSON names.
 type fields struct {
 	index map[string]int
 	names []string
@@ -27,7 +27,7 @@ func fieldsOf(t reflect.Type) *fields {
 	return f
 }
 
-// add adds the fields of a struct, before those of the structs that it embeds: the outer one of two equal names counts.
+// add adds the fields of a struct before those of its embedded structs: of equal names, the outer one counts.
 func (f *fields) add(t reflect.Type) {
 	var embedded []reflect.Type
 	for field := range t.Fields() {

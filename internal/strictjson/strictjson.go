@@ -1,5 +1,5 @@
-// Package strictjson decodes JSON that must mean what its sender meant. encoding/json accepts names in another case,
-// and takes the last of several equal names. This package rejects both, and names each wrong field by its path.
+// Package strictjson decodes JSON strictly. encoding/json accepts names in another case, and uses the last of several
+// equal names. This package rejects both, and names each wrong field by its path.
 package strictjson
 
 import (
@@ -15,11 +15,11 @@ import (
 )
 
 // Decode decodes one JSON value into v, a pointer. It returns the problems of the fields, at most maxProblems. It
-// rejects names that v does not have exactly so, duplicates, wrong types, invalid UTF-8 and data after the value. A
+// rejects unknown names, also names in another case, duplicates, wrong types, invalid UTF-8 and data after the value. A
 // null leaves the field as it is.
 func Decode(text []byte, v any) []sandbox.Field { return decode(text, v, true) }
 
-// DecodeNonNull is Decode, and rejects null too.
+// DecodeNonNull is Decode, but rejects null.
 func DecodeNonNull(text []byte, v any) []sandbox.Field { return decode(text, v, false) }
 
 // Body is the name of the whole value in a problem.
@@ -42,7 +42,7 @@ func decode(text []byte, v any, null bool) []sandbox.Field {
 	return w.problems
 }
 
-// position returns where an offset of a syntax error is, which counts the byte that it complains about.
+// position returns the place of a syntax error. Its offset counts the wrong byte.
 func position(text []byte, offset int64) (line, column int) {
 	before := text[:max(offset-1, 0)]
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')

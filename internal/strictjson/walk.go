@@ -15,14 +15,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Limits of an answer, so that a large wrong body does not cause a large one.
+// Limits of an error, so that a large wrong body does not cause a large answer.
 const (
 	maxProblems = 16
 	maxName     = 64 // bytes of an unknown name that are repeated
 	maxNames    = 12 // known names that are listed
 )
 
-// walk compares JSON, which is valid, with a Go type. It visits each byte once, and stops at maxProblems.
+// walk compares valid JSON with a Go type. It visits each byte once, and stops at maxProblems.
 type walk struct {
 	text     []byte
 	at       int
@@ -36,7 +36,7 @@ func (w *walk) problem(path, format string, args ...any) {
 
 func (w *walk) full() bool { return len(w.problems) >= maxProblems }
 
-// value compares the next value with a type, and moves behind it.
+// value compares the next value with a type, and moves past it.
 func (w *walk) value(t reflect.Type, path string) {
 	w.space()
 	for t.Kind() == reflect.Pointer {
@@ -68,7 +68,7 @@ func (w *walk) value(t reflect.Type, path string) {
 	}
 }
 
-// form is how a type is written in JSON.
+// form is the JSON form of a type.
 type form int
 
 const (
@@ -107,7 +107,7 @@ func formOf(t reflect.Type) form {
 	}
 }
 
-// own has a type decode its value, and reports its error in the words of the type.
+// own makes a type decode its value, and reports the type's error.
 func (w *walk) own(t reflect.Type, path string) {
 	value, target := w.skip(), reflect.New(t).Interface()
 	err := json.Unmarshal(value, target)
@@ -185,7 +185,7 @@ func (w *walk) list(t reflect.Type, path string) {
 	}
 }
 
-// next moves to the next entry of an object or a list, and reports whether there is one. Otherwise it moves behind the
+// next moves to the next entry of an object or a list, and reports whether there is one. Otherwise it moves past the
 // end.
 func (w *walk) next(end byte) bool {
 	w.space()
@@ -227,7 +227,7 @@ func (w *walk) skipNext() {
 	w.skip()
 }
 
-// skip moves behind the value that begins here, and returns it.
+// skip moves past the value that begins here, and returns it.
 func (w *walk) skip() []byte {
 	start, depth := w.at, 0
 	for {
@@ -253,7 +253,7 @@ func (w *walk) skip() []byte {
 	}
 }
 
-// string moves behind the string that begins here.
+// string moves past the string that begins here.
 func (w *walk) string() {
 	for w.at++; ; {
 		w.at += bytes.IndexByte(w.text[w.at:], '"')
@@ -268,7 +268,7 @@ func (w *walk) string() {
 	}
 }
 
-// nameOf says what a value of a type is.
+// nameOf names the JSON form of a type for an error.
 func nameOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -296,7 +296,7 @@ func nameOf(t reflect.Type) string {
 	}
 }
 
-// short is a name as an answer may repeat it.
+// short returns a name as an error may repeat it.
 func short(name []byte) string {
 	if len(name) <= maxName {
 		return string(name)
@@ -304,7 +304,7 @@ func short(name []byte) string {
 	return strings.ToValidUTF8(string(name[:maxName]), "") + "…"
 }
 
-// meant says which field an unknown name probably meant, or which there are.
+// meant returns the field that an unknown name probably meant, or lists the fields.
 func (f *fields) meant(name string) string {
 	for _, known := range f.names {
 		if strings.EqualFold(known, name) || strings.HasPrefix(known, name+"_") {

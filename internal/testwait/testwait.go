@@ -1,4 +1,4 @@
-// Package testwait waits in tests for what another goroutine, process or machine does.
+// Package testwait lets tests wait for another goroutine, process or machine.
 package testwait
 
 import (
@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// The pause between two tries grows from the first to the last: what is soon done is soon seen, and many tries do not
-// disturb what takes long.
+// The pause between two tries grows from the first to the last. So quick changes are seen soon, and slow ones are not
+// disturbed by many tries.
 const (
 	firstPause = time.Millisecond
 	lastPause  = 100 * time.Millisecond
 )
 
-// Until waits until ok, and fails the test at a limit.
+// Until waits until ok returns true, and fails the test at a limit.
 func Until(t testing.TB, limit time.Duration, what string, ok func() bool) {
 	t.Helper()
 	if !Poll(limit, ok) {
@@ -30,8 +30,8 @@ func NoError(t testing.TB, limit time.Duration, what string, try func() error) {
 	}
 }
 
-// Poll waits until ok, and reports whether it was so within a limit. It asks at least once, and once more after the
-// limit.
+// Poll waits until ok returns true, and reports whether it did within a limit. It calls ok at least once, and once more
+// after the limit.
 func Poll(limit time.Duration, ok func() bool) bool {
 	pause := firstPause
 	for end := time.Now().Add(limit); !ok(); pause = min(2*pause, lastPause) {

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// timeout bounds a check.
+// timeout limits a check.
 const timeout = sandbox.Duration(30 * time.Second)
 
 // Checker is a hook. Its zero value is ready for use.
@@ -23,7 +23,7 @@ type Checker struct{}
 
 var _ lifecycle.Preparer = Checker{}
 
-// Prepare implements lifecycle.Preparer. The fill writes nothing: it looks, as the sandbox's user.
+// Prepare implements lifecycle.Preparer. The fill only reads, as the sandbox's user.
 func (Checker) Prepare(_ *ledger.Tx, _ *ledger.Sandbox, b lifecycle.Beginning) (lifecycle.Fill, error) {
 	names := b.Spec.BuiltinTools
 	if b.Action != lifecycle.Spawn && b.Action != lifecycle.Assign || len(names) == 0 || b.InUse {
@@ -34,8 +34,8 @@ func (Checker) Prepare(_ *ledger.Tx, _ *ledger.Sandbox, b lifecycle.Beginning) (
 	}, nil
 }
 
-// check looks for all tools at once. Errors: Failed with ReasonToolMissing, which names the image and each tool that
-// it lacks; as Runner.Exec.
+// check looks for all tools in one command. Errors: Failed with ReasonToolMissing, which names the image and each
+// missing tool; as Runner.Exec.
 func check(ctx context.Context, t *lifecycle.Step, names []string) error {
 	var needs []string
 	for _, name := range names {
@@ -65,7 +65,7 @@ func check(ctx context.Context, t *lifecycle.Step, names []string) error {
 		t.Row.Image, describe(names, missing)).WithReason(sandbox.ReasonToolMissing)
 }
 
-// needsOf returns what a tool needs, as package lookup takes it.
+// needsOf returns what a tool needs, in the syntax of package lookup.
 func needsOf(name string) []string {
 	tool := sandbox.BuiltinTool(name)
 	needs := slices.Clone(tool.Programs)
@@ -75,7 +75,7 @@ func needsOf(name string) []string {
 	return needs
 }
 
-// describe says what is missing, and which tools need it.
+// describe returns a text with the missing programs and the tools that need them.
 func describe(names, missing []string) string {
 	var all []string
 	for _, need := range missing {

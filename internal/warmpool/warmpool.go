@@ -1,7 +1,7 @@
-// Package warmpool keeps sandboxes ready for future leases. They are rows without a lease. They are spawned,
-// put to sleep at once unless the pool runs, and end by the pool's ttl; the lifecycle works on them as on all
-// others. This package only decides how many there are, and assigns them: an acquire gives such a row to a
-// lease, and from then on it is that lease's generation. It calls no backend.
+// Package warmpool keeps sandboxes ready for future leases. They are rows without a lease. They are spawned, put to
+// sleep at once unless the pool keeps them awake, and end by the pool's ttl. The lifecycle treats them like all others.
+// This package only decides how many there are, and assigns them: an acquire gives such a row to a lease, whose
+// generation it then is. It calls no backend.
 package warmpool
 
 import (
@@ -61,8 +61,8 @@ func Lost(s *ledger.Sandbox) bool {
 	return s.Unassigned() && isLost && !s.Status.ErrorCode.FailsEverywhere()
 }
 
-// Reconcile brings every warm pool to its size: it begins missing sandboxes and ends surplus or outdated
-// ones. Any number of processes may call it at once.
+// Reconcile brings every warm pool to its size: it begins missing sandboxes and ends surplus or outdated ones. Any
+// number of processes may call it at the same time.
 func (v *Service) Reconcile(ctx context.Context) error {
 	var todo []string
 	err := v.config.Store.Read(ctx, func(tx *ledger.Tx) error {
@@ -182,7 +182,7 @@ func planFor(env *ledger.Environment, rows []ledger.Sandbox, want wanted, restor
 		}
 		kept = append(kept, s)
 	}
-	for int64(len(kept)) > want.size { // the youngest end: they may not be created yet
+	for int64(len(kept)) > want.size { // end the youngest, which may not be created yet
 		last := len(kept) - 1
 		p.end = append(p.end, end{kept[last], want.why})
 		kept = kept[:last]

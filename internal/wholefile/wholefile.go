@@ -1,4 +1,4 @@
-// Package wholefile writes files that no reader sees in part. Two writers of one file must take turns.
+// Package wholefile writes files that no reader sees in part. Only one writer may write a file at a time.
 package wholefile
 
 import (
@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 )
 
-// Write replaces a file, or makes it. The file has the old or the new content, also if the program is killed.
+// Write creates or replaces a file. The file has the old or the new content, even if the program is killed.
 func Write(path string, content []byte, mode fs.FileMode) error {
 	return write(path, content, mode, func(*os.File) error { return nil })
 }
 
-// WriteDurable is Write for content that is there even if the machine fails once it has returned.
+// WriteDurable is Write, and the content survives a crash of the machine once it has returned.
 func WriteDurable(path string, content []byte, mode fs.FileMode) error {
 	if err := write(path, content, mode, (*os.File).Sync); err != nil {
 		return err
@@ -21,7 +21,7 @@ func WriteDurable(path string, content []byte, mode fs.FileMode) error {
 	return Sync(filepath.Dir(path))
 }
 
-// Sync makes the content of a file durable, or the names in a directory.
+// Sync makes the content of a file, or the names in a directory, durable.
 func Sync(path string) error {
 	f, err := os.Open(path) // #nosec G304 -- the caller names the file
 	if err != nil {
@@ -31,7 +31,7 @@ func Sync(path string) error {
 }
 
 func write(path string, content []byte, mode fs.FileMode, sync func(*os.File) error) error {
-	// The name is that of the file, so that what a killed program leaves is replaced by the next one.
+	// The name is derived from the file's, so the next write replaces what a killed program left.
 	f, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
