@@ -12,8 +12,8 @@ import (
 // Streams are the input and output of an operation on the client's side. Nil readers are empty, nil writers
 // discard.
 type Streams struct {
-	// Stdin is read in a separate goroutine, which ends with the first Read that returns after the operation.
-	// The caller owns a reader that may block for ever: neither Call nor Client.Close waits for it.
+	// Stdin is read in a separate goroutine. The goroutine ends with the first Read that returns after the operation. The
+	// caller owns a reader that may block forever: neither Call nor Client.Close waits for it.
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
 	// Begins gets the offset of the next byte of Stdout if the guest no longer keeps earlier bytes.
@@ -24,13 +24,13 @@ type Streams struct {
 // current Read and Write, and may be called more than once.
 type Dial func(ctx context.Context) (net.Conn, error)
 
-// ErrLost: the session ended before the result arrived, because the guest or its broker restarted. It is
+// ErrLost means that the session ended before the result arrived, because the guest or its broker restarted. It is
 // unknown whether the operation was carried out. Repeating it with its id is safe.
 var ErrLost = errors.New("the session with the sandbox was lost")
 
 // Lost is the ErrLost of an operation.
 type Lost struct {
-	// Life is that of the sandbox that got the request, for Request.Life; "" if the guest reports none.
+	// Life is the life of the sandbox that got the request, for Request.Life; "" if the guest reports none.
 	Life  string
 	cause error
 }
@@ -41,10 +41,10 @@ func (e *Lost) Error() string { return ErrLost.Error() + ": " + e.cause.Error() 
 // Unwrap makes it an ErrLost, with a cause.
 func (e *Lost) Unwrap() []error { return []error{ErrLost, e.cause} }
 
-// ErrGone is to be wrapped by a Dial: the sandbox no longer exists, and another dial cannot help.
+// ErrGone is for a Dial to wrap: the sandbox no longer exists, and another dial cannot help.
 var ErrGone = errors.New("the sandbox is gone")
 
-// ErrClosed: the client was closed.
+// ErrClosed means that the client was closed.
 var ErrClosed = errors.New("the channel was closed")
 
 // Handler carries out operations on the guest's side. in is the operation's input, out receives its output.

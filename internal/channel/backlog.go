@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// backlog holds the bytes of a session from the first that is not acknowledged on. It is a ring that grows as needed
-// and shrinks, and holds no memory while it is empty.
+// backlog holds the bytes of a session from the first unacknowledged one. It is a ring that grows and shrinks as
+// needed, and uses no memory while it is empty.
 type backlog struct {
 	first int64 // the offset of the first byte
 	ring  []byte
@@ -20,7 +20,7 @@ const minRing = 1 << 10
 // with each command.
 var rings [bits.UintSize]sync.Pool
 
-// newRing returns a ring of a size that is a power of two.
+// newRing returns a ring. size must be a power of two.
 func newRing(size int) []byte {
 	if ring, ok := rings[bits.Len(uint(size))].Get().(*[]byte); ok {
 		return *ring
@@ -28,7 +28,7 @@ func newRing(size int) []byte {
 	return make([]byte, size)
 }
 
-// recycle keeps a ring that is not used any more.
+// recycle keeps an unused ring for reuse.
 func recycle(ring []byte) {
 	if len(ring) > 0 {
 		rings[bits.Len(uint(len(ring)))].Put(&ring)
@@ -63,7 +63,7 @@ func (b *backlog) resize(size int) {
 	b.ring, b.head = ring, 0
 }
 
-// copyFrom copies bytes from an offset on to p, and returns how many.
+// copyFrom copies bytes from an offset into p, and returns how many.
 func (b *backlog) copyFrom(offset int64, p []byte) int {
 	skip := int(offset - b.first)
 	p = p[:min(len(p), b.n-skip)]
@@ -78,7 +78,7 @@ func (b *backlog) copyFrom(offset int64, p []byte) int {
 	return k + copy(p[k:], b.ring)
 }
 
-// release drops what lies before an offset within the backlog.
+// release drops the bytes before an offset within the backlog.
 func (b *backlog) release(offset int64) {
 	k := int(offset - b.first)
 	b.first, b.n = offset, b.n-k

@@ -28,7 +28,7 @@ const (
 // errFenced ends the use of a carrier that was replaced.
 var errFenced = errors.New("another carrier has replaced this one")
 
-// fatal is an error that another carrier cannot fix. It ends the session.
+// fatal is an error that a new carrier cannot fix. It ends the session.
 type fatal struct{ what string }
 
 func (f fatal) Error() string { return f.what }
@@ -38,7 +38,7 @@ func violationf(format string, args ...any) error {
 	return fatal{"the other side violated the protocol: " + fmt.Sprintf(format, args...)}
 }
 
-// carrier is one connection of a session. The session's mutex guards what is due.
+// carrier is one connection of a session. The session's mutex guards the frames that are due.
 type carrier struct {
 	conn net.Conn
 	gone chan struct{} // closed when the session has dropped it
@@ -57,8 +57,7 @@ func newCarrier(conn net.Conn) *carrier {
 	return &carrier{conn: conn, in: bufio.NewReaderSize(conn, 4<<10), gone: make(chan struct{})}
 }
 
-// scratch holds what a writer writes at once: one frame of each kind. A writer needs it only during the
-// write.
+// scratch is the buffer for one write: one frame of each kind. A writer needs it only during the write.
 type scratch [frameHeader + maxFrame + 4*(frameHeader+offsetSize) + maxBye]byte
 
 var scratches = sync.Pool{New: func() any { return new(scratch) }}

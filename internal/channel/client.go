@@ -244,7 +244,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// apartPatience is how long a separate carrier for a shutdown may take to dial, until the session's is tried as well.
+// apartPatience is how long a shutdown waits for a separate carrier before it also tries the session's.
 const apartPatience = 300 * time.Millisecond
 
 // shutdown ends the sandbox over a separate carrier: neither bulk data nor a full session can delay it. If none can be

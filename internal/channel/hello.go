@@ -14,7 +14,7 @@ const magic = "SBXCHAN\n"
 // versions is a range of protocol versions, inclusive.
 type versions struct{ Min, Max int }
 
-// spoken are the versions that this release supports.
+// spoken is the range that this release supports.
 var spoken = versions{Min: 1, Max: 1}
 
 func (v versions) String() string {

@@ -20,15 +20,15 @@ const (
 
 const inputHeader = 5
 
-// ErrInput: the client could not read the operation's input to its end.
+// ErrInput means that the client could not read the operation's input to its end.
 var ErrInput = errors.New("the client could not read the input")
 
 func appendRequest(b, request []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(request))), request...)
 }
 
-// An input is sent in pieces. A session keeps memory for its largest one, so only inputs of more than a megabyte have
-// large ones, each of which fills a frame of the multiplexer. Those cost a quarter less of the processors.
+// An input is sent in pieces. A session keeps memory for its largest piece, so only inputs of more than a megabyte have
+// large ones. A large piece fills a frame of the multiplexer, which needs a quarter less CPU time.
 const (
 	smallPiece = inputHeader + 32<<10
 	largePiece = maxMuxData

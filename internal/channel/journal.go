@@ -6,9 +6,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// Journal records which operations have begun and how they ended, so that an operation is carried out at most
-// once. Its methods are safe for concurrent use. A journal that outlives the guest extends the promise. It
-// may omit what a Handler itself refuses to repeat.
+// Journal records which operations have begun and how they ended, so that an operation is carried out at most once. Its
+// methods are safe for concurrent use. If the journal outlives the guest, so does this promise. It may omit operations
+// that a Handler itself refuses to repeat.
 type Journal interface {
 	// Begin records the start of an operation before it returns. It returns nil, or the existing record if an
 	// operation with that id has begun.
@@ -22,7 +22,7 @@ type Journal interface {
 // Record is a Journal's record of an operation.
 type Record struct {
 	Op Op
-	// Ended: Result is the result. An operation without it is running, or was running when its guest ended.
+	// Ended means that Result is the result. Otherwise the operation is running, or was running when its guest ended.
 	Ended  bool
 	Result wire.Result
 }

@@ -155,7 +155,7 @@ func (l *link) failed(err error) {
 	}
 }
 
-// errVersion: client and guest have no protocol version in common.
+// errVersion means that client and guest have no protocol version in common.
 var errVersion = errors.New("no version of the protocol in common")
 
 // dial opens a carrier and attaches it.
@@ -231,7 +231,7 @@ func (c *Client) greet(conn net.Conn, hello clientHello) (guestHello, error) {
 // operations are pending.
 func (l *link) watch(ctx context.Context, c *carrier) {
 	cfg := l.client.cfg
-	var since time.Time // silence of an idle guest means nothing, so it counts from here
+	var since time.Time // an idle guest may be silent, so silence counts from here
 	tick, ticking := time.NewTimer(cfg.Heartbeat), false
 	defer tick.Stop()
 	for {

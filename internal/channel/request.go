@@ -12,8 +12,8 @@ type Op string
 // The operations. Those that change something are carried out at most once for each Request.ID: a repetition
 // gets the result of the first, or ProblemConflict while the first is running.
 const (
-	// OpExec runs a command to its end, OpProcess a process that may run as long as the sandbox. Both survive
-	// the loss of the session: OpFollow continues where the output broke off.
+	// OpExec runs a command to its end. OpProcess runs a process that may last as long as the sandbox. Both survive the
+	// loss of the session: OpFollow continues where the output broke off.
 	OpExec    Op = "exec"
 	OpProcess Op = "process"
 	// OpVerify runs a command like OpExec, as a separate user, while all other programs of the sandbox are
@@ -68,8 +68,8 @@ type Request struct {
 	ReportData bool `json:"report_data,omitempty"`
 }
 
-// RepeatWithin is how long after a first request a sandbox certainly knows its id. It is half of what a
-// sandbox remembers.
+// RepeatWithin is how long after a first request a sandbox certainly knows its id. A sandbox remembers ids for twice
+// that time.
 const RepeatWithin = 20 * time.Second
 
 // Runs reports whether an operation starts a program.
@@ -103,24 +103,24 @@ type Exec struct {
 	Stdin bool `json:"stdin,omitempty"`
 }
 
-// Follow says what is wanted of a command's output.
+// Follow says which part of a command's output to send.
 type Follow struct {
 	StdoutOffset int64 `json:"stdout_offset,omitempty"`
 	StderrOffset int64 `json:"stderr_offset,omitempty"`
-	// Now: what is there is sent, and no more.
+	// Now sends the existing output only.
 	Now bool `json:"now,omitempty"`
-	// Quiet: only the result is wanted.
+	// Quiet sends the result only.
 	Quiet bool `json:"quiet,omitempty"`
-	// Feeds: the command's input follows once more, from its beginning.
+	// Feeds means that the command's input follows once more, from its beginning.
 	Feeds bool `json:"feeds,omitempty"`
 }
 
-// Save says when a directory is packed.
+// Save says when and how a directory is packed.
 type Save struct {
-	// Unless is a fingerprint: what has it is not packed.
+	// Unless is a fingerprint. A directory that has it is not packed.
 	Unless string `json:"unless,omitempty"`
 	// Limit is in bytes; 0 packs any size.
 	Limit int64 `json:"limit,omitempty"`
-	// End ends all programs first, for good.
+	// End first ends all programs, permanently.
 	End bool `json:"end,omitempty"`
 }

@@ -165,7 +165,7 @@ func greet(conn net.Conn) (clientHello, *time.Timer, error) {
 	return hello, limit, nil
 }
 
-// oneByte returns a byte that was read to wait for it.
+// oneByte returns first the byte that was read to wait for a client.
 type oneByte struct {
 	b    byte
 	done bool

@@ -58,8 +58,7 @@ func (s *session) fence(attempt uint64) (int64, error) {
 	return s.received, nil
 }
 
-// attach continues on a carrier after both sides have exchanged what they received. attempt is that of the
-// fence.
+// attach continues on a carrier after both sides have exchanged their received counts. attempt is the fence's.
 func (s *session) attach(c *carrier, attempt uint64, peerReceived int64) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

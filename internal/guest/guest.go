@@ -10,7 +10,7 @@ import (
 	"io/fs"
 )
 
-// build.sh is the only place that knows how to build the helper:
+// Only build.sh knows how to build the helper:
 //
 //	CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -ldflags "-s -w -buildid=" \
 //		-o embedded/guest-linux-$arch ./cmd/guest

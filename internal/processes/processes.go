@@ -140,7 +140,7 @@ func makeRoom(tx *ledger.Tx, all []execs.Process, name string) error {
 			first = p
 		}
 	}
-	return execs.In(tx).RemoveProcess(first) // some have ended: fewer may live
+	return execs.In(tx).RemoveProcess(first) // one has ended, because sandbox.MaxProcesses is smaller
 }
 
 // processOf returns a process of a lease's current generation, with its sandbox.

@@ -86,8 +86,8 @@ func (k *Keys) Derive(purpose string) (sandbox.Secret, error) {
 	return keys[0].derive(purpose)
 }
 
-// DeriveAll returns what Derive returns for each key of the file, the one that seals first. It reads the file again. So
-// texts of older keys stay valid during a rotation. Errors: as Seal.
+// DeriveAll returns what Derive returns for each key of the file, the one that seals first. It reads the file again.
+// During a rotation, a caller can so accept what an older key has made. Errors: as Seal.
 func (k *Keys) DeriveAll(purpose string) ([]sandbox.Secret, error) {
 	if k == nil {
 		return nil, errNoKey

@@ -42,7 +42,7 @@ func decode(text []byte, v any, null bool) []sandbox.Field {
 	return w.problems
 }
 
-// position returns the place of a syntax error. Its offset counts the wrong byte.
+// position returns the line and column of a syntax error. offset includes the wrong byte.
 func position(text []byte, offset int64) (line, column int) {
 	before := text[:max(offset-1, 0)]
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')

@@ -31,14 +31,14 @@ const (
 // Config is the keeper's configuration of its broker.
 type Config struct {
 	UID, GID int // user and group of the sandbox
-	// OwnUID: the sandbox has a separate user.
+	// OwnUID means that the sandbox has a separate user.
 	OwnUID bool
-	// AllowRoot: commands may run as user 0.
+	// AllowRoot means that commands may run as user 0.
 	AllowRoot bool
 	Life      string // life of the sandbox, see channel.ServerConfig
 	Channel   string // the socket to dial, "" for none
 	Egress    string // wire.Egress as JSON, "" for none
-	Port      bool   // it inherits a listener and a key
+	Port      bool   // the broker inherits a listener and a key
 }
 
 // ownProc protects this process's files in /proc from sandbox code, as the keeper does. A change of a
@@ -93,7 +93,7 @@ func Run(cfg Config) error {
 	return err
 }
 
-// park keeps one unused connection to the relay, and lets the server work on those that a client has taken.
+// park keeps one unused connection to the relay. Once a client uses it, the server serves it, and park opens the next.
 func park(ctx context.Context, socket string, server *channel.Server) {
 	var serving sync.WaitGroup
 	defer serving.Wait()

@@ -26,7 +26,7 @@ func dialPort(ctx context.Context, port int) (*net.TCPConn, error) {
 	for {
 		conn, err := dialer.DialContext(ctx, "tcp4", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
-			return conn.(*net.TCPConn), nil //nolint:forcetypeassert // what tcp4 returns
+			return conn.(*net.TCPConn), nil //nolint:forcetypeassert // the type for tcp4
 		}
 		select {
 		case <-ctx.Done():
@@ -46,7 +46,7 @@ func awaitPort(ctx context.Context, port int) wire.Result {
 	return wire.Result{}
 }
 
-// connect passes bytes on between a stream and a program that listens on a port, until the program ends its side.
+// connect copies between a stream and a program that listens on a port, until the program ends its side.
 func connect(ctx context.Context, port int, in io.Reader, out *wire.Writer) wire.Result {
 	conn, err := dialPort(ctx, port)
 	if err != nil {
@@ -59,7 +59,7 @@ func connect(ctx context.Context, port int, in io.Reader, out *wire.Writer) wire
 	}
 	go func() { // ends with the stream, which the channel closes after this returns
 		if _, err := io.Copy(conn, in); err != nil || conn.CloseWrite() != nil {
-			conn.Close() //nolint:errcheck // the other direction fails, and says so
+			conn.Close() //nolint:errcheck // the other direction reports the error
 		}
 	}()
 	if _, err := io.Copy(out.Stdout(), conn); err != nil {

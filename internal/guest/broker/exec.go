@@ -17,8 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// exec starts a command, transfers its input and output, and returns its result. The command continues if ctx
-// ends.
+// exec starts a command, transfers its input and output, and returns its result. If ctx ends, the command continues.
 func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out *wire.Writer) wire.Result {
 	if r.Life != "" && r.Life != b.cfg.Life {
 		return wire.Result{
@@ -67,8 +66,8 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 	return b.finish(rd.run(ctx))
 }
 
-// feed passes input on until it ends or the command accepts no more. If the stream breaks, another one may
-// bring the rest.
+// feed passes input on until it ends or the command accepts no more. If the stream breaks, another one may send the
+// rest.
 func (b *broker) feed(ctx context.Context, a *attachment, in io.Reader) {
 	const most, ahead = 32 << 10, 128 << 10
 	buf := make([]byte, most)

@@ -17,7 +17,7 @@ import (
 type parent struct {
 	conn *link.Conn
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	seq     uint64
 	answers map[uint64]chan link.Message
 	readers map[uint64]*attachment
@@ -27,10 +27,10 @@ type parent struct {
 // attachment receives the state of a command for its reader.
 type attachment struct {
 	id      uint64
-	changed chan struct{} // capacity 1, as for taken
+	changed chan struct{} // capacity 1, like taken
 	taken   chan struct{}
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	status link.Status
 }
 
@@ -56,7 +56,7 @@ func newParent(conn *link.Conn) *parent {
 	return &parent{conn: conn, answers: map[uint64]chan link.Message{}, readers: map[uint64]*attachment{}}
 }
 
-// receive works until the link ends, and returns why it did.
+// receive handles messages until the link ends, and returns why it ended.
 func (k *parent) receive() error {
 	for {
 		m, err := k.conn.Receive()

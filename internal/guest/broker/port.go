@@ -30,7 +30,7 @@ func (b *broker) listen(ctx context.Context, server *channel.Server, serving *sy
 		return fmt.Errorf("take over the port: %w", err)
 	}
 	serving.Go(func() {
-		// The broker ends with its link to process 1. If the listener fails before, connections are refused.
+		// The broker ends with its link to process 1. If the listener fails earlier, the kernel refuses connections.
 		_ = port.Serve(ctx, l, key, func(ctx context.Context, p port.Purpose, conn net.Conn) {
 			if p == port.Operation {
 				_ = server.ServeOperation(ctx, conn) // the client sees the broken connection

@@ -120,8 +120,8 @@ func environ(more map[string]string) []string {
 	return merged
 }
 
-// findProgram finds the working directory and the program. If one is missing, that is the command's result
-// and no error.
+// findProgram finds the working directory and the program. If one is missing, that is the command's result, not an
+// error.
 func findProgram(c *link.Command, cwd string) (dir *os.File, err error) {
 	fail := func(code int, err error) (*os.File, error) {
 		c.Failure, c.Text = code, fmt.Sprintf("guest: %v\n", err)

@@ -25,7 +25,7 @@ func (b *broker) verifies(id int) bool {
 	return own && id == is
 }
 
-// resolveVerifier resolves a verifier's request. It looks nothing up yet: that happens when the sandbox is
+// resolveVerifier resolves a verifier's request. It does not look up the program: that happens once the sandbox is
 // frozen.
 func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (_ link.Command, lent []*os.File, err error) {
 	id, own := b.identity().Verifier()

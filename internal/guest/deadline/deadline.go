@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package deadline ends a sandbox in time, by clocks that no program in the sandbox can set.
+// Package deadline ends a sandbox at its deadline, by clocks that no program in the sandbox can set.
 package deadline
 
 import (
@@ -33,13 +33,13 @@ func ReadClocks() (Clocks, error) {
 	}
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
-		id = nil // then the host's clock is used
+		id = nil // without an id, the host's clock is used
 	}
 	return Clocks{now: time.Now(), boot: strings.TrimSpace(string(id)), SinceBoot: time.Duration(t.Nano())}, nil
 }
 
-// Left returns how long a sandbox that starts or is assigned now may run. Within one boot, a step of the
-// host's clock moves no deadline. After a reboot only that clock is left.
+// Left returns how long a sandbox that starts or is assigned now may run. Within one boot, a step of the host's clock
+// moves no deadline. After a reboot, only that clock is usable.
 func (c Clocks) Left(e wire.Ends) time.Duration {
 	until := e.At.Sub(c.now)
 	if e.Boot != "" && e.Boot == c.boot {

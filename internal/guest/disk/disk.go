@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package disk bounds what a sandbox keeps on disk.
+// Package disk limits what a sandbox keeps on disk.
 package disk
 
 import (
@@ -14,10 +14,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/proc"
 )
 
-// Process 1 limits what a sandbox keeps on disk. It measures while programs run, and kills them if the use
-// has grown and exceeds the limit; so programs that remove files may continue. Meanwhile each program's file
-// size limit bounds a single file. This works against programs that write files normally. Only a file-system
-// quota works against programs that hide files without a name.
+// Process 1 measures the disk use while programs run, and kills them if the use has grown and exceeds the limit. So
+// programs that remove files may continue. Meanwhile each program's file size limit bounds a single file. This works
+// against programs that write files normally. Only a file-system quota works against programs that hide files without a
+// name.
 
 const (
 	// minDiskPause and maxDiskPause bound the pause between two measurements, maxIdlePause applies if nothing
@@ -27,8 +27,8 @@ const (
 	maxIdlePause = 2 * time.Second
 	// diskShare is the length of the pause, as a multiple of the CPU time of the measurement.
 	diskShare = 20
-	// tornLimit is how many measurements in a row may fail because directories were moved, or because process
-	// 1 was kept from measuring.
+	// tornLimit is how many measurements in a row may fail because directories were moved, or because something prevented
+	// process 1 from measuring.
 	tornLimit = 3
 	// killTime limits the killing of programs.
 	killTime = 5 * time.Second
@@ -59,7 +59,7 @@ func Watch(limits Limits) {
 
 type watch struct {
 	limits    Limits
-	elsewhere map[inode]bool // roots of mounts below the limits' directories, which do not count
+	elsewhere map[inode]bool // roots of mounts below the directories; they do not count
 	pause     time.Duration
 	others    time.Duration // CPU time of the programs at the last measurement
 	used      int64         // at the last measurement
@@ -105,8 +105,7 @@ func (d *watch) end() {
 	proc.KillAll(d.limits.Writers, time.Now().Add(killTime))
 }
 
-// othersCPU returns the CPU time of everything except process 1. A sandbox in which nothing ran has written
-// nothing.
+// othersCPU returns the CPU time of everything except process 1. If nothing ran in a sandbox, it has written nothing.
 func othersCPU() (time.Duration, bool) {
 	all, err := cgroup.CPUTime()
 	if err != nil {

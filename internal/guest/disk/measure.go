@@ -17,7 +17,7 @@ type inode struct{ dev, ino uint64 }
 
 func inodeOf(s *unix.Stat_t) inode { return inode{uint64(s.Dev), s.Ino} } //nolint:unconvert // as wide on every architecture
 
-// measure returns the disk use of the trees below the roots, plus that of open files without a name there.
+// measure returns the disk use of the trees below the roots, plus that of open files on their devices without a name.
 func (d *watch) measure() (used int64, err error) {
 	w := walk{elsewhere: d.elsewhere, buffer: make([]byte, 4096)}
 	devices := map[uint64]bool{}
@@ -162,8 +162,8 @@ func (w *walk) files(fd int, here inode) (child int, err error) {
 	}
 }
 
-// openBelow opens a directory for reading. It makes one accessible that denies its owner access: nothing can
-// hide there.
+// openBelow opens a directory for reading. If one denies its owner access, it makes it accessible: nothing can hide
+// there.
 func openBelow(fd int, name string) (int, error) {
 	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
 	child, err := unix.Openat(fd, name, flags, 0)

@@ -27,15 +27,15 @@ const (
 	maxAnswer = 4 << 10
 )
 
-// forwarder forwards connections in the sandbox to the gateway. It decides nothing: the gateway decides what
-// is allowed, and sandbox code can also call the socket itself.
+// forwarder forwards connections in the sandbox to the gateway. Only the gateway decides what is allowed: sandbox code
+// can also connect to the socket itself.
 type forwarder struct {
 	socket string
 	slots  chan struct{}
 }
 
-// Forward starts to forward as egress, in JSON, says. It ends with the process. If this user may not listen
-// on a host's port (low ports on older kernels), that host is reachable only through the proxy.
+// Forward starts to forward according to egress, in JSON. It ends with the process. On older kernels this user may not
+// listen on low ports. Then hosts on such ports are reachable only through the proxy.
 func Forward(egress string) error {
 	var e wire.Egress
 	if err := json.Unmarshal([]byte(egress), &e); err != nil {
@@ -121,7 +121,7 @@ func ask(gateway net.Conn, target string) error {
 	if _, err := fmt.Fprintf(gateway, "CONNECT %s HTTP/1.1\r\nHost: %s\r\n\r\n", target, target); err != nil {
 		return err
 	}
-	// The other side sends nothing before the client has spoken, so this reads nothing too much.
+	// The host sends nothing before the client does, so this does not read beyond the answer.
 	in := bufio.NewReader(io.LimitReader(gateway, maxAnswer))
 	status, err := in.ReadString('\n')
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 )
 
-// Identity is the owner of new files and what the kernel checks when files are opened.
+// Identity is the owner of new files, and the user for the kernel's access checks.
 type Identity struct {
 	UID, GID int
-	// All: it may read all files, whatever their modes. The process needs CAP_DAC_OVERRIDE.
+	// All means that it may read all files, whatever their modes. The process needs CAP_DAC_OVERRIDE.
 	All bool
 }
 
@@ -43,8 +43,8 @@ func (w Worker) do(work func() error) error {
 	return <-done
 }
 
-// onThread calls work on a thread that ends afterwards. It never uses the first thread, which cannot end:
-// parent-death signals and what the kernel shows of the process depend on it.
+// onThread calls work on a thread that ends afterwards. It never uses the first thread, which cannot end: parent-death
+// signals and the kernel's view of the process depend on it.
 func onThread(work func()) {
 	runtime.LockOSThread() // without an unlock: the runtime ends the thread with the goroutine
 	if unix.Gettid() != unix.Getpid() {

@@ -96,8 +96,8 @@ func (w Worker) openRoot(p string) (root *os.Root, rel string, err error) {
 // openFlags keep an open from blocking on a pipe or on a file lease.
 const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 
-// openDir opens a directory below a root. It follows links, but none leads out of the root. Root.OpenRoot
-// would block for ever if a pipe took the directory's place.
+// openDir opens a directory below a root. It follows links, but none leads out of the root. Root.OpenRoot would block
+// forever if a pipe took the directory's place.
 func openDir(root *os.Root, rel string) (*os.File, error) {
 	return root.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY|openFlags, 0)
 }

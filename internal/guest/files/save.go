@@ -45,8 +45,8 @@ func (w Worker) Save(ctx context.Context, dir string, s channel.Save, out io.Wri
 	return r
 }
 
-// Fingerprint distinguishes versions of a directory's content by the files' metadata, without reading files.
-// It returns wire.DataEmpty for a directory without files, and "" if it cannot tell.
+// Fingerprint distinguishes versions of a directory's content by the files' metadata, without reading files. It returns
+// wire.DataEmpty for a directory without files, and "" if it is unknown.
 func (w Worker) Fingerprint(ctx context.Context, dir string) string {
 	sum := ""
 	err := w.do(func() error {
@@ -59,7 +59,7 @@ func (w Worker) Fingerprint(ctx context.Context, dir string) string {
 	return sum
 }
 
-// maxFingerprinted limits the files of a fingerprint: with more, the check takes longer than a save.
+// maxFingerprinted limits the files of a fingerprint: with more files, the check takes longer than a save.
 const maxFingerprinted = 20_000
 
 func (w Worker) fingerprint(ctx context.Context, dir string) string {

@@ -50,8 +50,8 @@ type inode struct{ dev, ino uint64 }
 
 func inodeOf(s *unix.Stat_t) inode { return inode{uint64(s.Dev), s.Ino} } //nolint:unconvert // as wide on every architecture
 
-// walker visits everything below a directory, each directory before its content. A directory with up to some
-// hundred names is visited in their order.
+// walker visits everything below a directory, each directory before its content. It visits up to some hundred names of
+// a directory in order.
 type walker struct {
 	// visit is called for each file. It decides whether the walk enters a directory.
 	visit func(e entry) (enter bool, err error)

@@ -13,8 +13,7 @@ import (
 )
 
 const (
-	// ExtraDescriptor is the number of Command.Extra in the command: above those that shells allow in
-	// scripts.
+	// ExtraDescriptor is the descriptor of Command.Extra in the command: above those that shells allow in scripts.
 	ExtraDescriptor = 10
 	// nudge is the interval at which a command that was stopped before execve is continued. It is killed
 	// after limit.

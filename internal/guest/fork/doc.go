@@ -1,5 +1,5 @@
-// Package fork starts a command of a sandbox below a supervisor, from a multi-threaded process that must not
-// wait for it.
+// Package fork starts a command of a sandbox below a supervisor. Its caller is a process with many threads that must
+// not wait for the command.
 //
 //	keeper ── starter ── supervisor ── command ── all that the command starts
 //

@@ -18,7 +18,7 @@ const most = 7
 
 // loop is the memory of the starter's process, prepared before the fork.
 type loop struct {
-	base   uintptr // address of the room for a plan
+	base   uintptr // address of the memory for a plan
 	socket int
 
 	unused  *spans
@@ -143,8 +143,8 @@ func resetSignals(l *loop) {
 // piece is the amount of memory that is released or kept at once, in bytes.
 const piece = 64 << 10
 
-// forget releases the keeper's memory, except for what these functions use: their stack, l and the room for
-// plans. This also makes each fork cheaper.
+// forget releases the keeper's memory, except for what these functions use: their stack, l and the memory for plans.
+// This also makes each fork cheaper.
 //
 //go:nosplit
 //go:norace

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// planRoom is the memory that the starter reserves for a plan, in bytes. By default execve takes 2 MiB of
-// arguments and variables including their pointers.
+// planRoom is the memory that the starter reserves for a plan, in bytes. By default execve accepts 2 MiB of arguments
+// and variables including their pointers.
 const planRoom = 4 << 20
 
 // plan is the input of the supervisor and of the command's process. The keeper writes it with addresses that
@@ -105,7 +105,7 @@ func (m *image) text(s string) (uintptr, error) {
 	return at, nil
 }
 
-// list adds the pointers to strings that execve takes, ending with nil, and returns their address.
+// list adds the pointers to strings for execve, ending with nil, and returns their address.
 func (m *image) list(all []string) (uintptr, error) {
 	addresses := make([]uintptr, 0, len(all)+1)
 	for _, s := range all {

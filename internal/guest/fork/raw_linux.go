@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The functions in this file run in a copy of a process with many threads that has only one of them left. They
-// must not allocate, grow the stack, take locks or call the scheduler: they only make system calls.
+// The functions in this file run in a copy of a process with many threads, which has only one of them. They must not
+// allocate, grow the stack, take locks or call the scheduler: they only make system calls.
 
 //go:linkname beforeFork syscall.runtime_BeforeFork
 func beforeFork()
@@ -32,7 +32,7 @@ const (
 	stageExec
 )
 
-// report is what the supervisor and the command's process write to their pipes, as native memory.
+// report is a message of the supervisor or the command's process through its pipe, as native memory.
 type report struct {
 	what       int32 // supervisor: reportPID or reportStatus; command's process: a stage
 	value      int32
@@ -197,7 +197,7 @@ func giveUp(p *plan, at stage, err syscall.Errno) {
 	exit(1)
 }
 
-// tell writes a report. A pipe takes it atomically.
+// tell writes a report. A write of this size to a pipe is atomic.
 //
 //go:nosplit
 //go:norace

@@ -13,16 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendTime limits how long the starter takes to read a command. It does nothing else except fork.
+// sendTime limits how long the starter takes to read a command. It does nothing else but fork.
 const sendTime = 5 * time.Second
 
 // Starter starts commands from a separate process. Use NewStarter: the zero value is not ready.
 type Starter struct {
 	bounding int // highest capability of the bounding set, -1 if it is empty
 
-	mu   sync.Mutex // guards what follows, and the order of what is sent
+	mu   sync.Mutex // guards the fields below and the order of messages
 	pid  int
-	base uintptr // address of the room for a plan in the starter's process
+	base uintptr // address of the memory for a plan in the starter's process
 	conn *os.File
 }
 
@@ -76,8 +76,8 @@ func (s *Starter) Start(c Command) (*Child, error) {
 	return child, nil
 }
 
-// send sends a command to the starter's process. If the process was killed, it is forked again: it has not
-// begun anything of a command that it could not read.
+// send sends a command to the starter's process. If the process was killed, it is forked again: it has done nothing for
+// a command that it could not read.
 func (s *Starter) send(c Command, failed, status *os.File) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,7 +118,7 @@ func (s *Starter) sendTo(c Command, failed, status *os.File) error {
 	return nil
 }
 
-// sendWithFiles writes a message of a few bytes with descriptors. The kernel's socket takes it atomically.
+// sendWithFiles writes a message of a few bytes with descriptors. The kernel sends it atomically.
 func sendWithFiles(conn *os.File, p []byte, fds []int) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

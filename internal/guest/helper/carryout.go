@@ -11,13 +11,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// ErrUnknownCommand: the sandbox does not know the command after its session was lost. The command was not
+// ErrUnknownCommand means that the sandbox does not know the command after its session was lost. The command was not
 // started, or the sandbox was stopped since.
 var ErrUnknownCommand = errors.New("the sandbox does not know the command")
 
-// CarryOut makes a call over a channel. If the session of a command is lost, it follows the command from
-// where the output broke off and sends the input again. If the sandbox has certainly not started the command,
-// it repeats the request with the same id. Errors: as channel.Client's Call, ErrUnknownCommand.
+// CarryOut makes a call over a channel. If the session of a command is lost, it follows the command from where the
+// output broke off and sends the input again. If the sandbox has certainly not started the command, it repeats the
+// request with the same id. Errors: as channel.Client's Call; ErrUnknownCommand.
 func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Result, error) {
 	stdout, stderr := &counter{w: call.Stdout}, &counter{w: call.Stderr}
 	streams := channel.Streams{Stdin: call.Stdin, Stdout: stdout, Stderr: stderr, Begins: call.Begins}
@@ -57,7 +57,7 @@ func CarryOut(ctx context.Context, client *channel.Client, call Call) (wire.Resu
 	return res, err
 }
 
-// repetition holds what is needed to repeat a command whose session was lost before it started.
+// repetition repeats a command whose session was lost before it started.
 type repetition struct {
 	of    channel.Request
 	until time.Time

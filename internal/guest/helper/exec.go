@@ -123,7 +123,7 @@ func (g Guests) AwaitPort(ctx context.Context, h driver.Handle, port int) error 
 	_, err := g.onCommand(ctx, h, "port "+strconv.Itoa(port), Call{
 		Request: channel.Request{Op: channel.OpPort, Port: port}, Stdin: waits, Stdout: io.Discard, Stderr: io.Discard,
 	})
-	if err != nil && ctx.Err() != nil { // in every phase of the call, because waiting changes nothing
+	if err != nil && ctx.Err() != nil { // in each phase of the call, because waiting changes nothing
 		return sandbox.Errorf(sandbox.Timeout, "%s: sandbox %s: no program listened on port %d in time: %w",
 			g.backend, h.SandboxID, port, ctx.Err())
 	}
@@ -139,7 +139,7 @@ func (g Guests) Connect(ctx context.Context, h driver.Handle, port int, c driver
 			return nil
 		},
 	})
-	if err != nil && ctx.Err() != nil { // in every phase of the call, because it is not repeated
+	if err != nil && ctx.Err() != nil { // in each phase of the call, because it is not repeated
 		return sandbox.Errorf(sandbox.Timeout, "%s: sandbox %s: the connection to port %d was given up: %w",
 			g.backend, h.SandboxID, port, context.Cause(ctx))
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxListing limits a guest's answer for a page of names: each has at most 255 bytes, with a link target of
-// at most 4096, in base64.
+// maxListing limits a guest's answer for a page of names. A name has at most 255 bytes and its link target 4096, both
+// in base64.
 const maxListing = sandbox.MaxPage * 8 << 10
 
 // StatFile implements driver.FileAccess.

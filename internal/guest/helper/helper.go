@@ -18,13 +18,13 @@ import (
 // Call is one operation of a guest.
 type Call struct {
 	Request channel.Request
-	// Ends: the command ends with the call if its caller leaves.
+	// Ends means that the command ends with the call if its caller leaves.
 	Ends bool
-	// Detached: the work continues if its caller leaves, and the sandbox is in use until it ends.
+	// Detached means that the work continues if its caller leaves. The sandbox is in use until it ends.
 	Detached bool
-	// Quiet: the call does not count as use, so the sandbox may fall asleep.
+	// Quiet means that the call does not count as use, so the sandbox may fall asleep.
 	Quiet bool
-	// Limit is when the work ends at the latest, 0 if unknown.
+	// Limit is the longest time that the work takes, 0 if unknown.
 	Limit          time.Duration
 	Stdin          io.Reader
 	Stdout, Stderr io.Writer
@@ -36,7 +36,7 @@ type Call struct {
 type Guests struct {
 	backend sandbox.Backend // the prefix of each error
 	run     Run
-	// verifies: the guests support channel.OpVerify.
+	// verifies means that the guests support channel.OpVerify.
 	verifies bool
 }
 

@@ -15,7 +15,7 @@ var errNotKept = errors.New("the input is too long to be sent again")
 type record struct {
 	from io.Reader
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	more    *sync.Cond
 	reading bool // a reader is waiting for the input
 	kept    []byte

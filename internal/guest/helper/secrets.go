@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// PutSecrets implements driver.SecretWriter. The guest reads the secrets from its standard input, so that
-// they are in no argument, variable, label or layer.
+// PutSecrets implements driver.SecretWriter. The guest reads the secrets from its standard input, so that no argument,
+// variable, label or layer contains them.
 func (g Guests) PutSecrets(ctx context.Context, h driver.Handle, secrets map[string]sandbox.Secret) error {
 	var archive bytes.Buffer
 	tw := tar.NewWriter(&archive)

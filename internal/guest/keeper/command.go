@@ -53,7 +53,7 @@ type command struct {
 	// escapes.
 	killing sync.Mutex
 
-	mu     sync.Mutex   // guards what follows
+	mu     sync.Mutex   // guards the fields below
 	result *wire.Result // set at the end
 
 	kept int64 // set at the end: kept bytes of its output
@@ -67,8 +67,8 @@ func (c *command) files() []*os.File {
 	return []*os.File{c.streams[0].file, c.streams[1].file}
 }
 
-// windows returns the files with the output beyond what is kept, for a reader that the command waits for.
-// They are closed at the end of the command: the reader has its own descriptors.
+// windows returns the files with the output beyond the kept one, for readers that the command waits for. They are
+// closed at the end of the command: a reader has its own descriptors.
 func (c *command) windows() []*os.File {
 	if c.log != nil {
 		return nil
@@ -135,7 +135,7 @@ func (c *command) spare() {
 	}
 }
 
-// starts holds what a command needs to start.
+// starts holds the settings that a command's start needs.
 type starts struct {
 	starter    *fork.Starter
 	dir, null  *os.File
@@ -153,7 +153,7 @@ type starts struct {
 // run runs the command to its end, and returns the result.
 func (c *command) run(s starts) wire.Result {
 	began, oomKills := time.Now(), cgroup.OOMKills()
-	since, _ := deadline.ReadClocks() // 0 without clocks: the disk message may then appear needlessly
+	since, _ := deadline.ReadClocks() // 0 without clocks: the disk message may then appear wrongly
 	out := c.writers()
 	if c.spec.Failure != 0 {
 		_, _ = io.WriteString(out[1], c.spec.Text) // never fails
@@ -278,7 +278,7 @@ func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pum
 			theirs = append(theirs, w)
 			pumps = append(pumps, startPump(r, to, func(work func()) {
 				if s.guard("output of command "+c.id, work) != nil {
-					c.kill() // it would wait for ever until its output is read
+					c.kill() // nothing reads its output, so it would block forever
 				}
 			}))
 		}
@@ -329,7 +329,7 @@ func (c *command) shellArgs(pipe *os.File) ([]string, error) {
 	return shellstate.Command(c.spec.Args[0], fork.ExtraDescriptor, pipe)
 }
 
-// endedWithInput is why a command has no exit code of its own. What it did until then stays done.
+// endedWithInput is why a command has no exit code of its own. Its earlier changes stay.
 const endedWithInput = "its input broke off before its end, so the command was killed; run it again with another id"
 
 func (c *command) inputCut() bool { return c.in != nil && c.in.isCut() }

@@ -17,7 +17,7 @@ import (
 const (
 	// exitUnknown is the exit code of a companion whose program could not run.
 	exitUnknown = 125
-	// lastWords limits what a companion's log repeats of its program's output, in bytes.
+	// lastWords limits how much of its program's output a companion's log repeats, in bytes.
 	lastWords = 4 << 10
 )
 
@@ -36,7 +36,7 @@ func (p *process) endWith(c *command, r wire.Result) {
 		code = exitUnknown
 	}
 	if pid := int(p.keeper.broker.Load()); pid > 0 {
-		_ = unix.Kill(pid, unix.SIGKILL) // it would log that this process has ended
+		_ = unix.Kill(pid, unix.SIGKILL) // otherwise it would log that this process has ended
 	}
 	os.Exit(code)
 }

@@ -7,6 +7,5 @@
 //	└── processes that commands left behind
 //
 // Sandbox code runs as another user: it cannot signal, trace or slow down process 1, its broker, starter or
-// supervisors. The keeper resolves no paths and unpacks nothing. The broker does that, and may crash without
-// harm.
+// supervisors. The keeper resolves no paths and unpacks nothing. The broker does, and may crash without harm.
 package keeper

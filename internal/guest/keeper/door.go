@@ -22,7 +22,7 @@ type door struct {
 	key      port.Key
 }
 
-// openDoor takes the key from the environment and listens. No sandbox code runs yet.
+// openDoor takes the key from the environment and listens. At that time no sandbox code runs.
 func openDoor(number int) (*door, error) {
 	text := os.Getenv(guest.PortKey)
 	if err := forget(text); err != nil { // other users cannot read it there anyway

@@ -16,11 +16,11 @@ import (
 const (
 	// standLimit is how long programs may take to stop: they may have to finish a system call.
 	standLimit = 5 * time.Second
-	// freezeLimit is the longest time that a sandbox stays frozen. endedLimit is that of one whose programs have ended:
-	// a backend without a disk saves /data before a stop.
+	// freezeLimit is the longest time that a sandbox stays frozen. endedLimit applies once its programs have ended: a
+	// backend without a disk saves /data before a stop.
 	freezeLimit = 2 * time.Minute
 	endedLimit  = 10 * time.Minute
-	// shutLimit is how long commands that are starting may take to finish that.
+	// shutLimit is how long starting commands may take to finish their start.
 	shutLimit = 100 * time.Millisecond
 	// stopGrace is the time for programs to end, out of the ten seconds that the engine grants.
 	stopGrace = 8 * time.Second
@@ -32,9 +32,9 @@ type freezer struct {
 	spared     func() map[int]bool
 	guard      func(what string, work func()) (panicked any) // of the keeper
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	on    bool
-	freed chan struct{} // closed at the end of the verifier that the sandbox is frozen for; nil without one
+	freed chan struct{} // closed at the end of the current verifier; nil without one
 	stood map[int]bool  // stopped before
 	timer *time.Timer
 }

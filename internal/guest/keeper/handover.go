@@ -97,8 +97,8 @@ func mountPoints() (map[string]bool, error) {
 	return found, nil
 }
 
-// modes are the modes of the directories in memory. They are mounted with these modes, but runtimes replace
-// them by those of the image's directories.
+// modes are the modes of the directories in memory. Runtimes replace the modes of these mounts by those of the image's
+// directories.
 var modes = map[string]fs.FileMode{
 	"/tmp":           fs.ModeSticky | 0o777,
 	"/run":           0o755,

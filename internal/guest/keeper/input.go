@@ -10,14 +10,14 @@ import (
 
 // input passes a command's input on. It buffers some before the command has started.
 //
-// A command that took part of its input for the whole would report a wrong result. So its end of the pipe
-// stays open if the input breaks off: the sender may come back and send it again. If it does not, the command
-// is killed.
+// If a command took a part of its input for the whole, it would report a wrong result. So its end of the pipe stays
+// open if the input breaks off: the sender may come back and send it again. If it does not, the keeper kills the
+// command.
 type input struct {
 	changed func()
 	kill    func() // kills the command, if it runs
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	more   *sync.Cond
 	w      *os.File // set once the command has started
 	queue  []byte
@@ -26,16 +26,16 @@ type input struct {
 	eof    bool
 	cut    bool // the rest will never come
 	closed bool
-	// feeders is the number of senders. Without any, waiting is the timer for a new one.
+	// feeders is the number of senders. Without one, waiting is the timer for a new one.
 	feeders int
 	waiting *time.Timer
 }
 
-// maxQueued limits the queued input, in bytes. The broker sends no more before some was taken.
+// maxQueued limits the queued input, in bytes. The broker sends more only after the command has taken some.
 const maxQueued = 256 << 10
 
-// feederTime is how long a command waits for the rest of its input after its sender is gone. A caller that
-// lost its connection comes back within half of that.
+// feederTime is how long a command waits for the rest of its input after its sender is gone. A caller that lost its
+// connection reconnects within half of that.
 const feederTime = time.Minute
 
 func newInput(changed, kill func()) *input {
@@ -52,7 +52,8 @@ func (in *input) begin(w *os.File, guard func(work func())) {
 	go guard(func() { in.run(w) })
 }
 
-// put accepts bytes from an offset on, and keeps p. It ignores bytes that came before, and refuses bytes after a gap.
+// put accepts bytes from an offset on, and keeps p. It ignores bytes that it already has, and refuses bytes after a
+// gap.
 func (in *input) put(offset int64, p []byte, eof bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// keptEnded and keptBytes limit what is kept of ended commands. The oldest are dropped first.
+	// keptEnded and keptBytes limit the kept commands and output after their end. The oldest are dropped first.
 	keptEnded = 256
 	keptBytes = 64 << 20
 	// journalled is the number of remembered ended operations.
@@ -49,7 +49,7 @@ type keeper struct {
 	main string
 	ends func(c *command, r wire.Result)
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	commands map[string]*command
 	ended    []*command // oldest first
 	journal  map[string]*link.Record
@@ -63,7 +63,7 @@ type keeper struct {
 type reader struct {
 	c    *command
 	flow bool
-	// feeds: the reader sends the command's input.
+	// feeds means that the reader sends the command's input.
 	feeds bool
 }
 
@@ -106,7 +106,7 @@ type session struct {
 	k    *keeper
 	conn *link.Conn
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	dirty map[uint64]bool
 	wake  chan struct{}
 }
@@ -135,11 +135,11 @@ func (k *keeper) serve(conn *link.Conn) {
 	}
 }
 
-// brokenOff is the result of a change of files that the death of the broker broke off. It stays in the journal,
-// so that it is applied at most once.
+// brokenOff is the result of a change of files during which the broker died. It stays in the journal, so that the
+// change is applied at most once.
 const brokenOff = "the broker of the sandbox ended during the operation; it is not known whether it was carried out"
 
-// leave releases what belonged to a broker that ended.
+// leave releases the resources of a broker that has ended.
 func (k *keeper) leave() {
 	k.freezer.thaw()
 	k.mu.Lock()
@@ -165,7 +165,7 @@ func (r *reader) leave(id uint64) {
 	}
 }
 
-// guard does work. A panic costs only this work: it is logged and returned.
+// guard does work. A panic ends only this work: guard logs and returns it.
 func (k *keeper) guard(what string, work func()) (panicked any) {
 	defer func() {
 		if panicked = recover(); panicked != nil {
@@ -241,7 +241,7 @@ func (s *session) start(m link.Message) {
 	starts := s.k.starts
 	starts.dir = m.Files[0]
 	go func() { // it ends with the command
-		defer starts.dir.Close() // if the command was not started
+		defer starts.dir.Close() // if the command does not start
 		s.k.run(c, starts)
 	}()
 }
@@ -262,7 +262,7 @@ func (k *keeper) run(c *command, s starts) {
 	k.guard("end of command "+c.id, func() { k.end(c, r) })
 }
 
-// forgotten is why a command cannot be followed.
+// forgotten is the error for a command that cannot be followed.
 const forgotten = "the sandbox does not know a command with that id (any more): it was stopped since, or has run " +
 	"many others"
 

@@ -19,7 +19,7 @@ import (
 
 // assignment is the lease of a sandbox that was created for a warm pool.
 type assignment struct {
-	mu      sync.Mutex  // guards what follows
+	mu      sync.Mutex  // guards the fields below
 	lease   *wire.Lease // nil while the sandbox waits
 	inForce bool
 }
@@ -53,8 +53,8 @@ func (p *process) resume() error {
 	return nil
 }
 
-// assign gives the sandbox to a lease, once. It answers when the deadline and config.json are in force, also
-// if they already were. A failed assignment may be repeated.
+// assign gives the sandbox to a lease, once. It answers once the deadline and config.json are in force, even if they
+// already were. A failed assignment may be repeated.
 func (p *process) assign(l *wire.Lease) link.Message {
 	refuse := func(problem, text string) link.Message { return link.Message{Problem: problem, Text: text} }
 	if l == nil || l.ID == "" || l.Ends.At.IsZero() {

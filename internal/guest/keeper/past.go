@@ -17,8 +17,8 @@ const pastIDs = 16 << 10
 // makes the sandbox refuse a repetition.
 type past struct {
 	late, early []uint64
-	// from is the time since which everything is remembered, since the start of the late generation; zero
-	// since the start.
+	// from is the time since which the memory is complete; zero means since the start of process 1. since is the start of
+	// the late generation.
 	from, since time.Time
 }
 
@@ -30,8 +30,8 @@ func (p *past) add(id string, now time.Time) {
 	p.late = append(p.late, hashOf(id))
 }
 
-// mayHave reports whether an operation with an id may have begun recently: it has, or the memory is too short
-// to tell.
+// mayHave reports whether an operation with an id may have begun recently: it has, or the memory does not reach back
+// far enough.
 func (p *past) mayHave(id string, now time.Time) bool {
 	hash := hashOf(id)
 	return slices.Contains(p.late, hash) || slices.Contains(p.early, hash) ||

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// kept are the capabilities of process 1 after it has handed over the directories: to start commands as
-// another user, to take their capabilities away, and to signal them.
+// kept are the capabilities of process 1 after it has handed over the directories. It needs them to start commands as
+// another user, to drop their capabilities, and to signal them.
 const kept = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID | 1<<unix.CAP_SETPCAP | 1<<unix.CAP_KILL
 
 // noNewPrivileges applies to all threads and to what they start.
@@ -98,7 +98,7 @@ func setName(name string) error {
 	return unix.Prctl(unix.PR_SET_NAME, uintptr(unsafe.Pointer(b)), 0, 0, 0)
 }
 
-// scoreAbove is an oom_score_adj above this process's, so that the kernel kills a command first.
+// scoreAbove returns an oom_score_adj above this process's, so that the kernel kills a command first.
 func scoreAbove() int {
 	const victim, more, most = 500, 100, 1000
 	own := 0

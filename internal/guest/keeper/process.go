@@ -38,11 +38,11 @@ const (
 	// reserve is the number of the sandbox's processes that its user may not use: threads of process 1 and
 	// its broker, the starter, and supervisors.
 	reserve = 24
-	// spare is the number of threads that process 1 reserves for when the sandbox has used up its processes.
+	// spare is the number of threads that process 1 keeps in reserve, in case the sandbox uses up its processes.
 	spare = 8
 	// endPause is the interval at which process 1 looks for the file that ends the sandbox.
 	endPause = time.Second
-	// deliverTime is the broker's time to send the results of commands when the sandbox stops.
+	// deliverTime is how long a stopping sandbox gives the broker to send the results of commands.
 	deliverTime = 500 * time.Millisecond
 )
 
@@ -56,7 +56,7 @@ type Config struct {
 	Disk     int64  // bytes, 0 for no limit
 	PIDs     int    // process limit of the sandbox, 0 if unknown
 	OwnUID   bool   // the sandbox has a separate user
-	// AllowRoot: commands may run as user 0.
+	// AllowRoot means that commands may run as user 0.
 	AllowRoot bool
 	Channel   string
 	Port      int    // port to listen on instead of the channel's socket; 0 for none
@@ -79,7 +79,7 @@ func Run(cfg Config) error {
 	}
 	// The kernel reaps orphaned children of process 1.
 	signal.Ignore(unix.SIGCHLD)
-	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ, unix.SIGHUP) // these must not end the process
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE, unix.SIGXFSZ, unix.SIGHUP) // they must not end the process
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
 	clocks, err := deadline.ReadClocks()
@@ -94,7 +94,7 @@ func Run(cfg Config) error {
 	if err := prepare(cfg); err != nil {
 		return err
 	}
-	starter, err := fork.NewStarter() // fork while this process has little memory
+	starter, err := fork.NewStarter() // fork now, while this process has little memory
 	if err != nil {
 		return fmt.Errorf("fork the starter of commands: %w", err)
 	}
@@ -139,11 +139,10 @@ func (cfg Config) as(uid, gid int, work func() error) error {
 	return errors.Join(err, ownProc(cfg))
 }
 
-// ownProc protects /proc/1 from sandbox code. The files there of a process that is not dumpable belong to
-// user 0. That is fine unless the sandbox may run as user 0. Then process 1 is dumpable, and the files belong
-// to its user, which sandbox code never has. Without capabilities, user 0 cannot trace a process of another
-// user, dumpable or not. A change of a thread's identity makes the process non-dumpable, so this must follow
-// each change.
+// ownProc protects /proc/1 from sandbox code. If a process is not dumpable, its files there belong to user 0. That is
+// fine unless the sandbox may run as user 0. In that case process 1 is dumpable, and the files belong to its user,
+// which sandbox code never has. Without capabilities, user 0 cannot trace a process of another user, dumpable or not. A
+// change of a thread's identity makes the process non-dumpable, so this must follow each change.
 func ownProc(cfg Config) error { return setDumpable(cfg.UID == 0 || cfg.AllowRoot) }
 
 // process is process 1 after it has dropped its privileges.

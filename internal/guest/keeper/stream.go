@@ -13,10 +13,9 @@ import (
 )
 
 const (
-	// Window is how far a command may be ahead of a reader that it waits for, in bytes, beyond the kept
-	// output.
+	// Window is how far, in bytes, a command may get ahead of a reader that it waits for, beyond the kept output.
 	Window = 1 << 20
-	// drainTime is how long output of processes that a command left behind is read.
+	// drainTime is how long a pump reads the output of processes that a command left behind.
 	drainTime = 200 * time.Millisecond
 	// drainBytes limits that output; a pipe holds less.
 	drainBytes = 1 << 20
@@ -32,7 +31,7 @@ type stream struct {
 	limit        int64
 	changed      func()
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	moved   *sync.Cond // signals that a reader moved
 	total   int64
 	kept    int64
@@ -122,7 +121,7 @@ func (s *stream) counts() (total, kept int64, dropped bool) {
 	return s.total, s.kept, s.total > s.kept
 }
 
-// pump copies a command's output to where it is kept, until all writers have closed it or drain ends.
+// pump keeps a command's output, until all writers have closed it or drain ends.
 type pump struct {
 	r    *os.File
 	to   io.Writer
@@ -154,7 +153,7 @@ func (p *pump) run() {
 			if late > drainBytes {
 				return
 			}
-			// Read what is in the pipe even if writing the earlier output took long.
+			// Read what is in the pipe even if earlier writes took long.
 			if soon := time.Now().Add(5 * time.Millisecond); soon.After(until) {
 				until = soon
 			}
@@ -190,10 +189,10 @@ func (p *pump) end() {
 	_ = p.r.SetReadDeadline(time.Now()) // wakes it; it then sets its own deadline
 }
 
-// join waits for the end of a pump.
+// join waits until a pump ends.
 func (p *pump) join() {
 	<-p.done
-	_ = p.r.Close() // nothing more is read
+	_ = p.r.Close() // the pump has ended
 }
 
 // pipe returns a pipe. This side's end does not block a thread. A command of the given user can open the

@@ -32,8 +32,8 @@ const (
 	// calmLooks checks in a row have seen no change.
 	lookPause = 4 * time.Millisecond
 	calmLooks = 3
-	// waitPatience is how long a program may wait in the kernel without running until it counts as stopped: a
-	// stopped child may block its parent for ever.
+	// waitPatience is how long a program must wait in the kernel without running to count as stopped: a stopped child may
+	// block its parent forever.
 	waitPatience = time.Second
 	// maxAgain is how often a program may run after it was stopped before it is killed. A program that others
 	// continue runs once or twice, until the others are stopped. stopPatience is how long a program may run
@@ -68,7 +68,7 @@ func (c *command) turn(asked time.Time, try func() bool) (wire.Result, bool) {
 	return wire.Result{}, true
 }
 
-// enter enters the gate for starting commands. It fails as turn does.
+// enter enters the gate for starting commands. It fails like turn.
 func (c *command) enter(gate *sync.RWMutex, asked time.Time) (wire.Result, bool) {
 	return c.turn(asked, gate.TryRLock)
 }
@@ -106,7 +106,7 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 		why := "freeze the sandbox: " + err.Error()
 		return c.counted(wire.Result{Problem: wire.ProblemFailed, Message: why, Duration: time.Since(asked)})
 	}
-	s.freezeLock = new(sync.RWMutex) // the verifier itself may start
+	s.freezeLock = new(sync.RWMutex) // the verifier's own start is allowed
 	c.spec.Timeout -= min(time.Since(asked), c.spec.Timeout-1)
 	r := h.watch(c, func() wire.Result { return c.run(s) })
 	proc.KillAll(func() []int { return proc.OfUser(c.spec.UID) }, time.Now().Add(killTime))
@@ -119,8 +119,7 @@ func (k *keeper) runVerifier(c *command, s starts) wire.Result {
 	return r
 }
 
-// roomBeside refuses a verifier that could not start its processes, because that failure would not be its
-// result.
+// roomBeside refuses a verifier that could not start its processes, because that failure would not be a valid result.
 func roomBeside(pids int) error {
 	if left := pids - proc.Threads(); pids > 0 && left < verifierRoom {
 		return fmt.Errorf("the stopped programs leave %d of %d processes, but a verifier needs %d: end some programs",
@@ -151,7 +150,7 @@ func (c *command) clean(s starts) error {
 	return errors.Join(err, waitErr, child.Close())
 }
 
-// endVerifiers ends running and waiting verifiers, so that the sandbox can continue without them.
+// endVerifiers ends running and waiting verifiers, so that the sandbox can thaw.
 func (k *keeper) endVerifiers() {
 	var all []*command
 	k.mu.Lock()
@@ -195,8 +194,8 @@ func (s *freezer) free() {
 	s.freezeLock.Unlock()
 }
 
-// spares waits while the sandbox is frozen for a verifier: a program killed meanwhile could not be
-// distinguished from one that has run and ended.
+// spares waits while the sandbox is frozen for a verifier. A program killed meanwhile would look like one that has run
+// and ended.
 func (s *freezer) spares() {
 	s.mu.Lock()
 	freed := s.freed
@@ -210,10 +209,10 @@ func (s *freezer) spares() {
 type hold struct {
 	freezer *freezer
 	stood   map[int]bool // stopped before
-	stand   map[int]seen // what was seen when all were stopped
+	stand   map[int]seen // the state when all were stopped
 	once    sync.Once
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	cause    error
 	released bool
 }

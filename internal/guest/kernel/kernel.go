@@ -26,7 +26,7 @@ import (
 // dialLimit limits the attempt to open a socket.
 const dialLimit = 2 * time.Second
 
-// Main writes a wire.Kernel as JSON. With -needs it also checks what is missing, as root with process 1's
+// Main writes a wire.Kernel as JSON. With -needs it also checks the requirements, as root with process 1's
 // capabilities.
 func Main(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet(Command, flag.ContinueOnError)

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package lease has what process 1 and the broker share about the lease of a sandbox from a warm pool.
+// Package lease holds what process 1 and the broker share about the lease of a pool's sandbox.
 package lease
 
 import (

@@ -34,9 +34,9 @@ const (
 	Detach Kind = "detach"
 	Read   Kind = "read"
 	Input  Kind = "input"
-	// End ends a command. The answer comes after its end.
+	// End ends a command. The keeper answers after its end.
 	End Kind = "end"
-	// Assign gives the sandbox to a lease. The answer comes once the lease is in force.
+	// Assign gives the sandbox to a lease. The keeper answers once the lease is in force.
 	Assign Kind = "assign"
 	// Freeze stops all programs of the sandbox. Thaw continues them.
 	Freeze Kind = "freeze"
@@ -120,7 +120,7 @@ type Command struct {
 	Text    string `json:"text,omitempty"`
 }
 
-// Verifier holds what only a verifier has.
+// Verifier holds the settings of a verifier.
 type Verifier struct {
 	// Groups are its supplementary groups.
 	Groups []uint32 `json:"groups,omitempty"`
@@ -227,8 +227,8 @@ func (c *Conn) Send(m Message) error {
 	return err
 }
 
-// headSize is the size of the field that says how long a message's JSON is. The message's data follows the JSON, since
-// in JSON it would cost most of the time that a command's input takes.
+// headSize is the size of the length field of a message's JSON. The data follows the JSON: encoded in it, the data
+// would cost most of the time of a command's input.
 const headSize = 4
 
 func encode(m Message) ([]byte, error) {
@@ -241,7 +241,7 @@ func encode(m Message) ([]byte, error) {
 	return append(append(b, head...), m.Data...), nil
 }
 
-// decode returns a message that keeps nothing of b.
+// decode returns a message that does not share memory with b.
 func decode(b []byte) (m Message, err error) {
 	if len(b) < headSize {
 		return m, fmt.Errorf("a message of %d bytes is too short", len(b))

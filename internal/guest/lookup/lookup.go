@@ -1,4 +1,4 @@
-// Package lookup finds out what a sandbox's image lacks.
+// Package lookup finds programs and files that a sandbox's image lacks.
 package lookup
 
 import (
@@ -12,12 +12,11 @@ import (
 // Command is the guest's command that runs Main.
 const Command = "lookup"
 
-// Separator is between paths that serve the same purpose.
+// Separator separates alternative paths.
 const Separator = ":"
 
-// Main writes each need that is not met as one line. A need is the name of a program that PATH must have, or
-// absolute paths with Separator between them, at least one of which must be a file that can be read. It runs as the
-// user whose needs they are.
+// Main writes each unmet need as a line. A need is the name of a program that PATH must have, or absolute paths joined
+// by Separator. At least one of them must be a readable file. It runs as the user who has the needs.
 func Main(needs []string, w io.Writer) error {
 	for _, need := range needs {
 		if met(need) {

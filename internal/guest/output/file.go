@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// DiskLimit and MemoryLimit limit what is kept of one stream of a command, in bytes.
+	// DiskLimit and MemoryLimit limit the kept output of one stream, in bytes.
 	DiskLimit   = 16 << 20
 	MemoryLimit = 1 << 20
 )

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Package output keeps what commands write, in files without a name.
+// Package output keeps the output of commands in files without a name.
 package output
 
 import (
@@ -10,10 +10,9 @@ import (
 	"sync"
 )
 
-// A ring is a file with the latest output of a process. Its size is fixed, however long the process runs: a
-// header, and the byte at offset n of the output at n modulo the rest. One process writes it and any number
-// read it. A reader may read bytes that are being overwritten. So the writer announces each write before it
-// starts, and readers check after they have read.
+// A ring is a file of a fixed size with the latest output of a process. After a header, it has the byte at offset n of
+// the output at n modulo the rest's size. One process writes it, and any number read it. A reader may read bytes that
+// are being overwritten. So the writer announces each write before it starts, and readers check after they have read.
 //
 //	header: 8 bytes each, little endian
 //	  claimed   how much will have been written after the current write
@@ -39,7 +38,7 @@ type Ring struct {
 	File *os.File
 	size int64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	written int64
 	lost    int64
 }
@@ -119,7 +118,7 @@ func NewRingReader(file *os.File, from int64) (*RingReader, error) {
 	return &RingReader{File: file, size: info.Size() - ringHeader, Next: from, buf: make([]byte, 64<<10)}, nil
 }
 
-// Bounds returns the offset of the first byte that is certainly kept, and that of the next byte to come.
+// Bounds returns the offset of the first byte that is certainly kept, and of the next byte to come.
 func (r *RingReader) Bounds() (first, end int64, err error) {
 	var b [headerWords]byte
 	if _, err := r.File.ReadAt(b[:], 0); err != nil {

@@ -80,7 +80,7 @@ func Serve(ctx context.Context, l net.Listener, key Key,
 
 // desk tracks the connections without a valid key so far.
 type desk struct {
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	strangers map[net.Conn]stranger
 	count     uint64
 	closed    bool

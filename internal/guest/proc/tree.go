@@ -54,8 +54,8 @@ type stat struct {
 	threads int
 }
 
-// dead reports whether nothing of a process runs any more. A process whose first thread has ended looks like
-// a zombie while its other threads run.
+// dead reports whether all threads of a process have ended. A process whose first thread has ended looks like a zombie
+// while its other threads run.
 func (s stat) dead() bool { return strings.IndexByte("ZX", s.state) >= 0 && s.threads < 2 }
 
 // readStat parses "pid (name) state ppid …"; the name may contain anything. The number of threads is the 18th
@@ -132,7 +132,7 @@ func Freeze(find func() []int, limit time.Time) map[int]bool {
 // IsStopped reports whether all threads of a process are stopped or have ended.
 func IsStopped(pid int) bool { return MotionOf(pid) == Stopped }
 
-// Motion is what the threads of a process do.
+// Motion is the most active state of a process's threads.
 type Motion int
 
 const (
@@ -186,7 +186,7 @@ func OfUser(uid int) (found []int) {
 	return found
 }
 
-// Threads counts the threads of all processes, which is what a process limit counts.
+// Threads counts the threads of all processes, as a process limit does.
 func Threads() (n int) {
 	for pid := range All() {
 		if s, ok := readStat("/proc/" + strconv.Itoa(pid) + "/stat"); ok {

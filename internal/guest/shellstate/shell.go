@@ -19,9 +19,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// The image's shell runs the line. At its end, a trap runs this program as the shell's child, which inherits
-// the shell's directory and exported variables: so the quoting rules of shells do not matter. The child
-// writes them to a pipe of the helper. The line could forge this, but gains nothing: it may set any variable.
+// The image's shell runs the line. At its end, a trap runs this program as the shell's child. The child inherits the
+// shell's directory and exported variables, so the quoting rules of shells do not matter. It writes them to a pipe of
+// the helper. The line could forge this, but gains nothing: it may set any variable.
 
 const (
 	Path = "/bin/sh"
@@ -39,7 +39,7 @@ type Collector struct {
 	Began   []string // initial environment of the shell
 }
 
-// Write never fails: it discards what exceeds the limit.
+// Write never fails: it discards bytes beyond the limit.
 func (s *Collector) Write(p []byte) (int, error) {
 	room := min(len(p), MaxRaw-s.raw.Len())
 	_, _ = s.raw.Write(p[:room]) // writing to memory never fails
@@ -120,7 +120,7 @@ func (s *Collector) State(workingDirectory func(string) (string, error)) *wire.S
 	return fittingState(state)
 }
 
-// fittingState is a state that fits into the result.
+// fittingState returns a state that fits into the result.
 func fittingState(state *wire.ShellState) *wire.ShellState {
 	b, err := json.Marshal(state)
 	if err == nil && len(b) > wire.MaxShellState {

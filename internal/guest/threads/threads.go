@@ -1,10 +1,10 @@
-// Package threads reserves threads of the runtime.
+// Package threads reserves threads for the Go runtime.
 package threads
 
 import "runtime"
 
-// Spare makes the runtime keep n idle threads. Otherwise a sandbox that has used up its PID limit could make
-// the guest fail for lack of one.
+// Spare makes the runtime keep n idle threads. Otherwise the guest could lack a thread once the sandbox has used up its
+// PID limit, and fail.
 func Spare(n int) {
 	ready, release, done := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	for range n {

@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environ returns the variables of the verifier: those that the caller set, and of the others those that lead
-// to nothing that sandbox code can change.
+// environ returns the verifier's variables: those that the caller set, and those others that lead to nothing that
+// sandbox code can change.
 func (r Run) environ(env []string) []string {
 	kept := make([]string, 0, len(env)+2)
 	has := map[string]bool{}
@@ -65,8 +65,8 @@ func safeValue(name, value string) bool {
 	return true
 }
 
-// safe reports whether sandbox code can change neither a path nor a directory on the way: everything is on
-// read-only file systems. For a path that does not exist, it checks the existing part.
+// safe reports whether sandbox code cannot change a path, nor a directory on the way: everything is on read-only file
+// systems. If the path does not exist, it checks the existing part.
 func safe(path string) bool {
 	at, err := filepath.EvalSymlinks(path)
 	for ; errors.Is(err, fs.ErrNotExist) && path != "/"; at, err = filepath.EvalSymlinks(path) {

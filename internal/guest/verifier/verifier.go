@@ -1,8 +1,8 @@
 //go:build linux
 
-// Package verifier is the last step before a verifier runs: this program as the verifier's user, in a sandbox
-// whose other programs are stopped. It creates the verifier's directory, removes variables through which
-// sandbox code could interfere, finds the program, and becomes it.
+// Package verifier is the last step before a verifier runs. The guest runs as the verifier's user, in a sandbox whose
+// other programs are stopped. It creates the verifier's directory and removes variables through which sandbox code
+// could interfere. Then it finds the program and executes it in place.
 package verifier
 
 import (
@@ -31,7 +31,7 @@ const (
 	exitNotFound    = 127
 )
 
-// Run describes what a verifier runs.
+// Run describes how a verifier runs.
 type Run struct {
 	// Home is the directory to create for it.
 	Home string
@@ -86,7 +86,7 @@ func Main(args []string) int {
 	return exitCannotStart
 }
 
-// exec becomes the program. It returns only if that fails.
+// exec replaces this program by the verifier's. It returns only on failure.
 func (r Run) exec() error {
 	if len(r.Args) == 0 {
 		return errors.New("the command is empty")

@@ -8,7 +8,7 @@ const LeaseFile = "lease.json"
 
 // Lease is the content of LeaseFile and of an assignment.
 type Lease struct {
-	// ID names the lease and its generation. A sandbox accepts no other one afterwards.
+	// ID names the lease and its generation. Afterwards a sandbox accepts no other lease.
 	ID string `json:"id,omitempty"`
 	// Env is set in every command, in addition to the sandbox's variables.
 	Env map[string]string `json:"env"`
@@ -18,12 +18,12 @@ type Lease struct {
 	// earlier releases do not know Ends.
 	Deadline time.Time `json:"deadline"`
 	Ends     Ends      `json:"ends"`
-	// Sync: the file must survive a crash of the machine.
+	// Sync means that the file must survive a crash of the machine.
 	Sync bool `json:"sync,omitempty"`
 }
 
-// Ends is a sandbox's deadline by clocks that process 1 can read. The ledger's clock is not among them: it
-// may be on another machine, and wrong.
+// Ends is a sandbox's deadline by clocks that process 1 can read. The ledger's clock does not count: it may be on
+// another machine, and wrong.
 type Ends struct {
 	// At is the time by the clock of the engine's host.
 	At time.Time `json:"at"`
@@ -32,7 +32,6 @@ type Ends struct {
 	// "" if the writer cannot know them.
 	Boot      string        `json:"boot,omitempty"`
 	SinceBoot time.Duration `json:"since_boot,omitempty"`
-	// Left is the time that was left when this was written: a starting sandbox never gets more, whatever its
-	// clocks say.
+	// Left is the remaining time when this was written. A starting sandbox never gets more, whatever its clocks show.
 	Left time.Duration `json:"left"`
 }

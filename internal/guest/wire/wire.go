@@ -29,7 +29,7 @@ const beginsSize = 8
 
 const headerSize = 5
 
-// maxResult limits the result frame, in bytes. A longer one is not from our guest.
+// maxResult limits the result frame, in bytes. Our guest never sends a longer one.
 const maxResult = 64 << 10
 
 // Problem classes of a helper that failed.
@@ -38,12 +38,11 @@ const (
 	ProblemNotFound = "not_found"
 	ProblemFailed   = "failed"
 	ProblemConflict = "conflict"
-	// ProblemBusy: the sandbox was frozen for the whole timeout of the command, so the command was not
-	// started.
+	// ProblemBusy means that the sandbox was frozen for the command's whole timeout, so the command was not started.
 	ProblemBusy = "busy"
-	// ProblemUnknown: the guest restarted during the operation, which may have been carried out.
+	// ProblemUnknown means that the guest restarted during the operation, which may have been carried out.
 	ProblemUnknown = "unknown"
-	// ProblemInputCut: the command's input broke off before its end, so process 1 killed the command.
+	// ProblemInputCut means that the command's input broke off before its end, so process 1 killed the command.
 	ProblemInputCut = "input_cut"
 )
 
@@ -97,7 +96,7 @@ func (w *Writer) Result(r Result) error {
 	return w.frame(result, b)
 }
 
-// Begins writes the offset of the byte of a log that Stdout gets next.
+// Begins writes the log's offset of the next byte of Stdout.
 func (w *Writer) Begins(offset int64) error {
 	return w.frame(begins, binary.BigEndian.AppendUint64(nil, uint64(offset)))
 }
@@ -133,7 +132,7 @@ func (s stream) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Demux parses the output of a Writer. It is written to in pieces of any size.
+// Demux parses the output of a Writer, in pieces of any size.
 type Demux struct {
 	Stdout, Stderr io.Writer
 	// Begins receives the offsets of Writer.Begins; nil ignores them.

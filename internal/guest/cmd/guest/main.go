@@ -35,7 +35,7 @@ import (
 )
 
 func main() {
-	// One processor and a small heap: the guest counts against the sandbox's limits.
+	// Use one processor and a small heap: the guest counts against the sandbox's limits.
 	runtime.GOMAXPROCS(1)
 	debug.SetGCPercent(20)
 	if len(os.Args) < 2 {
