@@ -10,7 +10,7 @@ import (
 // MaxEndpointDescription limits the description of an endpoint, in bytes.
 const MaxEndpointDescription = 200
 
-// Endpoint is where a process serves HTTP. Such a process is an agent: the service lists it, and passes requests on to
+// Endpoint is where a process serves HTTP. Such a process is an agent: the service lists it and forwards requests to
 // it.
 type Endpoint struct {
 	Port        int    `json:"port" doc:"TCP port on the sandbox's 127.0.0.1 where the process serves HTTP, 1 to 65535."`
@@ -34,7 +34,7 @@ type AgentState string
 
 // The states.
 const (
-	// AgentStarting: its process, or its sandbox, is about to start.
+	// AgentStarting: its process or its sandbox is about to start.
 	AgentStarting AgentState = "starting"
 	// AgentRunning: its process runs. It may not listen yet.
 	AgentRunning AgentState = "running"
@@ -58,7 +58,7 @@ type Agent struct {
 	EnvironmentID string `json:"environment_id"`
 	AgentDID      string `json:"agent_did" doc:"The agent that holds the lease."`
 	Generation    int64  `json:"generation"`
-	// Path is where the service passes requests on to it.
+	// Path is the path at which the service forwards requests to it.
 	Path  string     `json:"path" doc:"Requests to this path, and below it, are passed on to the agent."`
 	Port  int        `json:"port"`
 	State AgentState `json:"state" enum:"starting,running,asleep,ended"`
@@ -83,8 +83,8 @@ func (f AgentFilter) Validate() error {
 	return InvalidFields("the agent filter", checkLimit(checkState(nil, f.State, AgentStates), f.Limit, MaxPage))
 }
 
-// HeaderSession is the header that says what an agent works for: in requests to the agent, in the agent's calls of
-// models, and in the gateway's calls of the upstream.
+// HeaderSession is the header with the session that an agent works for. It is in requests to the agent, in the agent's
+// calls of models, and in the gateway's calls of the upstream.
 const HeaderSession = "X-Sandbox-Session"
 
 var sessionLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._:-]{0,128}$`) })

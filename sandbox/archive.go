@@ -84,7 +84,8 @@ func (s EnvironmentSpec) archiveFields() (f []Field) {
 	return f
 }
 
-// isHeaderName reports whether a header may carry a credential. Host and those of the connection are the client's.
+// isHeaderName reports whether a header may carry a credential. The client itself sets Host and headers of the
+// connection.
 func isHeaderName(name string) bool {
 	for _, r := range name {
 		if r >= 0x80 || r != '-' && !isAlphanumeric(byte(r)) {
@@ -98,7 +99,7 @@ func isHeaderName(name string) bool {
 	return true
 }
 
-// archiveURLProblem returns what is wrong with the URL of an archive, "" if nothing is.
+// archiveURLProblem returns the problem of an archive's URL, "" if it has none.
 func archiveURLProblem(text string) string {
 	u, err := url.Parse(text)
 	switch {

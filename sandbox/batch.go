@@ -9,7 +9,7 @@ import (
 // MaxBatch is the largest number of leases in one AcquireBatch.
 const MaxBatch = 100
 
-// AcquireBatch asks for the leases of several agents at once, such as all players at a game's table.
+// AcquireBatch asks for the leases of several agents together, such as all players at a game's table.
 type AcquireBatch struct {
 	// EnvironmentID, Owner and Settings are defaults for items that do not set their own.
 	EnvironmentID string        `json:"environment_id,omitempty" doc:"Default for items that name none."`

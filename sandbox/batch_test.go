@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// settingsWith returns settings of a lease that are all set, and differ from those of another number.
+// settingsWith returns settings of a lease that are all set. They differ for each n.
 func settingsWith(n int) sandbox.LeaseSettings {
 	hours := sandbox.Duration(time.Duration(n) * time.Hour)
 	word := string(rune('a' + n))

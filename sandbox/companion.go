@@ -12,8 +12,8 @@ import (
 
 // Limits of companions.
 const (
-	// MaxCompanions limits the companions of a sandbox. Each is a container of its own, so a sandbox with four costs an
-	// engine five times the containers, volumes and starts of one without.
+	// MaxCompanions limits the companions of a sandbox. Each is a separate container. With four, an engine has five times
+	// the containers, volumes and starts.
 	MaxCompanions = 4
 	// MaxCompanionRestarts limits the restarts of a companion in one generation of a lease.
 	MaxCompanionRestarts = 5
@@ -31,7 +31,7 @@ const (
 // DefaultCompanionResources are the default limits of a companion.
 var DefaultCompanionResources = Resources{MemoryMB: 512, CPUMillis: 500, PIDs: 256, DiskMB: 1024}
 
-// companionName is the form of a companion's name, which is part of names on the engine.
+// companionName is the form of a companion's name. Names on the engine contain it.
 var companionName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,29}$`)
 
 // IsCompanionName reports whether a companion may have a name.
@@ -44,12 +44,12 @@ type CompanionRestart string
 const (
 	// CompanionNever: it stays ended, and the companion is failed.
 	CompanionNever CompanionRestart = "never"
-	// CompanionOnFailure: it starts again after an exit code other than 0, and when it becomes unhealthy, at most
+	// CompanionOnFailure: it restarts after an exit code other than 0, and when it becomes unhealthy, at most
 	// MaxCompanionRestarts times.
 	CompanionOnFailure CompanionRestart = "on_failure"
 )
 
-// Companion is a container that lives with a sandbox and shares its network, and nothing else.
+// Companion is a container that lives with a sandbox and shares only its network.
 type Companion struct {
 	Image string `json:"image" doc:"Image reference on the engine, pinned by digest or id if possible."`
 	// Command is empty for the image's own entrypoint and command.
@@ -71,8 +71,8 @@ type CompanionHealthCheck struct {
 	Command []string `json:"command,omitempty" doc:"A program in the companion that ends with exit code 0 once it is healthy, with its arguments, run without a shell."`
 	Port    int      `json:"port,omitempty" doc:"A TCP port on 127.0.0.1 that accepts connections once the companion is healthy."`
 	Path    string   `json:"path,omitempty" doc:"A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough."`
-	// Interval is the pause between two checks, Timeout limits each check, and StartPeriod all of them until the companion
-	// is ready.
+	// Interval is the pause between two checks, and Timeout limits each check. StartPeriod limits all checks until the
+	// companion is ready.
 	Interval    Duration `json:"interval,omitempty" doc:"Pause between two checks. A companion that is ready is checked at most every 10s. Default 1s."`
 	Timeout     Duration `json:"timeout,omitempty" doc:"Limit of one check. Once the companion is ready, at most 30s. Default 5s."`
 	StartPeriod Duration `json:"start_period,omitempty" doc:"The companion failed if it is not healthy this long after its start. At most 10m. Default 1m."`
@@ -219,7 +219,7 @@ type CompanionState string
 const (
 	// CompanionStarting: it has not been healthy since its latest start.
 	CompanionStarting CompanionState = "starting"
-	// CompanionReady: it is healthy, as its latest checks show. It sleeps with its sandbox.
+	// CompanionReady: its latest checks show that it is healthy. It sleeps with its sandbox.
 	CompanionReady CompanionState = "ready"
 	// CompanionUnhealthy: it was ready and its program runs, but CompanionUnhealthyAfter checks in a row failed.
 	CompanionUnhealthy CompanionState = "unhealthy"
@@ -233,7 +233,7 @@ type CompanionStatus struct {
 	Image string         `json:"image"`
 	State CompanionState `json:"state" enum:"starting,ready,unhealthy,failed"`
 	Since time.Time      `json:"since" doc:"When it entered its state."`
-	// Restarts counts the restarts by restart on_failure in this generation.
+	// Restarts counts the restarts after failures in this generation.
 	Restarts int64 `json:"restarts"`
 	// Message says why it is unhealthy or failed.
 	Message string `json:"message,omitempty"`
@@ -245,9 +245,9 @@ type CompanionFailure struct {
 	Reason string `json:"reason"`
 	// ExitCode is nil if its program did not end.
 	ExitCode *int `json:"exit_code,omitempty"`
-	// Output is the end of what it wrote.
+	// Output is the end of its output.
 	Output string `json:"output,omitempty"`
-	// Restarts: it starts again.
+	// Restarts: it will restart.
 	Restarts bool `json:"restarts,omitempty"`
 }
 
@@ -255,9 +255,9 @@ type CompanionFailure struct {
 // start, in the order written.
 type CompanionLogRequest struct {
 	LeaseRef
-	// Name is the companion's.
+	// Name is the companion's name.
 	Name string
-	// Offset is the first byte to return, from 0. Offsets count everything that was written since the start.
+	// Offset is the first byte to return, from 0. Offsets count all bytes written since the start.
 	Offset int64
 	// Follow continues until the program ends. Without it, only existing output is returned.
 	Follow bool

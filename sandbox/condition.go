@@ -102,8 +102,7 @@ type Receipt struct {
 	Matched int `json:"matched"`
 	// Reason says why it ended nothing, "" if it was applied.
 	Reason DeliveryReason `json:"reason,omitempty" enum:"no_environment,no_condition,no_lease,already_ended,not_begun,began_later" doc:"Why it ended nothing. Absent if it was applied."`
-	// DidYouMean is the condition that was probably meant, if the type of an unmatched one is close to one that leases
-	// end on.
+	// DidYouMean is the probably intended condition, if the type of an unmatched one is close to one that ends leases.
 	DidYouMean string `json:"did_you_mean,omitempty" doc:"Only if unmatched: the condition on which leases end here and whose name is close to this type, which is probably misspelled."`
 }
 

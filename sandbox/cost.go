@@ -82,7 +82,7 @@ const (
 	CostByMonth       CostGroup = "month"
 )
 
-// costByLabel is how a grouping by a label begins.
+// costByLabel is the prefix of a grouping by a label.
 const costByLabel = "label:"
 
 // CostByLabel groups by the value of a label. Usage without the label is one row.
@@ -100,7 +100,7 @@ func (g CostGroup) Label() (key string, byLabel bool) {
 type CostQuery struct {
 	EnvironmentID string
 	AgentDID      string
-	// Labels selects leases by the labels that they have now. Usage in a warm pool has those of its environment.
+	// Labels selects leases by the labels that they have now. Usage in a warm pool has the labels of its environment.
 	Labels   LabelSelector
 	From, To time.Time
 	GroupBy  CostGroup // zero means CostByLease
@@ -121,14 +121,14 @@ func (q CostQuery) Validate() error {
 }
 
 // CostRow is the usage and the cost of one group at list price. It depends only on the group's own usage, so it never
-// falls. What plans include and cost stands only in the report's accounts.
+// falls. Only the report's accounts contain what plans include and cost.
 type CostRow struct {
 	EnvironmentID string `json:"environment_id,omitempty"`
 	AgentDID      string `json:"agent_did,omitempty"`
 	LeaseID       string `json:"lease_id,omitempty"`
 	Day           string `json:"day,omitempty"`
 	Month         string `json:"month,omitempty"`
-	// Label is the value of the label that the report groups by, "" where the label is empty or missing.
+	// Label is the value of the label that the report groups by, "" if the label is empty or missing.
 	Label string `json:"label,omitempty" doc:"Value of the label that the report groups by."`
 	// Generations counts the generations whose usage began in this row within the query's time. Usage in a warm
 	// pool belongs to no generation.
@@ -138,7 +138,7 @@ type CostRow struct {
 	CPUSeconds    float64 `json:"cpu_seconds"`
 	// Gross is the sum over the UTC days of its usage periods, each charged to the nano-dollar.
 	Gross NanoUSD `json:"gross_usd" doc:"Cost of sandboxes at list price."`
-	// LLM is what calls of models used that began in this row within the query's time, at list price.
+	// LLM is the use of models by calls that began in this row within the query's time, at list price.
 	LLM LLMUse `json:"llm,omitzero" doc:"What calls of models used, at the list prices of their routes."`
 	// Total is Gross and the cost of LLM, which budgets count.
 	Total NanoUSD `json:"total_usd" doc:"gross_usd + llm.cost_usd"`
@@ -146,7 +146,7 @@ type CostRow struct {
 	Shadow NanoUSD `json:"shadow_gross_usd" doc:"What the same usage of sandboxes would cost on Cloudflare at list price."`
 }
 
-// Spent returns what budgets count.
+// Spent returns the cost that budgets count.
 func (r CostRow) Spent() NanoUSD { return r.Total }
 
 // Resource is what an account line charges for.
@@ -205,16 +205,16 @@ type CostReport struct {
 
 // Budget limits what the sandboxes of one environment, and their calls of models, may cost in a calendar month (UTC).
 //
-// What is spent and reserved never exceeds it when a lease is granted. A lease reserves what it is likely to cost in
-// the next hour, as long as it lives: what it used becomes spent, and the hour moves on. A call of a model reserves the
-// most that it can cost while it runs. When the budget is spent, the environment's leases end.
+// When a lease is granted, spent and reserved amounts together never exceed the budget. A live lease reserves its
+// likely cost of the next hour. Its past use is spent, and the reserved hour moves on. A running call of a model
+// reserves the most that it can cost. When the budget is spent, the environment's leases end.
 type Budget struct {
 	// Monthly is gross, at the list prices of the environment's backend.
 	Monthly NanoUSD `json:"monthly_usd" doc:"US dollars that leases may cost in a calendar month (UTC), at list price. An acquire is refused if it leaves no room for an hour of the lease, and leases end when it is spent. Docker costs nothing unless a price book is configured."`
 }
 
-// What a lease reserves of a budget: its next hour awake, or less if it expires or the month ends earlier, with its
-// memory and disk in full and a part of its CPU limit.
+// A lease reserves its next hour awake, or less if it expires or the month ends earlier. That includes its memory and
+// disk in full, and a part of its CPU limit.
 const (
 	BudgetReserve    = time.Hour
 	BudgetCPUPercent = 25
@@ -224,15 +224,15 @@ const (
 type BudgetUse struct {
 	Month   string  `json:"month"` // 2006-01, UTC
 	Monthly NanoUSD `json:"monthly_usd"`
-	// Spent is the gross cost so far, with LLM, which is its part for calls of models.
+	// Spent is the gross cost so far. LLM is its part for calls of models.
 	Spent NanoUSD `json:"spent_usd"`
 	LLM   NanoUSD `json:"llm_usd,omitempty" doc:"Part of spent_usd for calls of models."`
-	// Reserved is what live leases are likely to cost in the next hour, see BudgetReserve, and the most that running calls
-	// of models can cost.
+	// Reserved is the likely cost of live leases in the next hour, see BudgetReserve, plus the most that running calls of
+	// models can cost.
 	Reserved NanoUSD `json:"reserved_usd" doc:"What live leases are likely to cost in the next hour, and the most that running calls of models can cost."`
 }
 
-// Left returns what is neither spent nor reserved, at least zero.
+// Left returns the amount that is neither spent nor reserved, at least zero.
 func (u BudgetUse) Left() NanoUSD { return max(u.Monthly-u.Spent-u.Reserved, 0) }
 
 // MonthOf returns the start of the calendar month (UTC) that contains t.

@@ -12,33 +12,34 @@ import (
 	"time"
 )
 
-// Egress is what sandboxes may reach in an environment with a restricted network.
+// Egress lists what sandboxes may reach in an environment with a restricted network.
 type Egress struct {
 	// Allow lists the allowed hosts. All others are refused.
 	Allow []EgressRule `json:"allow" nullable:"false" doc:"The allowed hosts; all others are refused."`
 	// PrivateCIDRs are private ranges that an allowed host may be in, such as that of a self-hosted model.
 	// Other private addresses are refused, whatever name resolves to them.
 	PrivateCIDRs []string `json:"private_cidrs,omitempty" doc:"Private ranges that an allowed host may be in, such as that of a self-hosted model. Other private addresses are refused."`
-	// Credentials are added by the gateway to requests to allowed hosts, by host.
+	// Credentials are credentials by host. The gateway adds them to requests to allowed hosts.
 	Credentials map[string]EgressCredential `json:"credentials,omitempty" doc:"Credentials that the gateway adds to requests to allowed hosts by TLS, by host, such as github.com. No sandbox gets them. Docker only."`
-	// Authorities are certificates in PEM that hosts with a credential may have theirs from, beside the public ones.
+	// Authorities are PEM certificates of authorities that hosts with a credential may use, in addition to the public
+	// ones.
 	Authorities string `json:"authorities,omitempty" doc:"Certificates of authorities, in PEM, that hosts with a credential may have theirs from, beside the public ones, such as that of a self-hosted Git server. At most 64 KiB. Docker only."`
 }
 
-// EgressCredential is a credential that the gateway puts into a header of each request to a host, in place of what the
-// sandbox sent. The gateway ends the TLS of these connections itself.
+// EgressCredential is a credential that the gateway puts into a header of each request to a host. It replaces the
+// sandbox's value. The gateway itself terminates the TLS of these connections.
 type EgressCredential struct {
 	// Secret names the secret. No sandbox gets it.
 	Secret string `json:"secret" doc:"Name of the secret. No sandbox gets this secret."`
 	// Header is the name of the header; empty means Authorization.
 	Header string `json:"header,omitempty" doc:"Header that gets the credential. Default: Authorization."`
-	// Scheme is how the header is written; empty means bearer in Authorization and raw in another header.
+	// Scheme is the form of the header's value; empty means bearer in Authorization and raw in another header.
 	Scheme CredentialScheme `json:"scheme,omitempty" enum:"bearer,basic,raw" doc:"bearer: the word Bearer and the secret. basic: username and the secret as the password, as git needs it. raw: the secret alone. Default: bearer in Authorization, raw in another header."`
 	// Username is the user of the scheme basic.
 	Username string `json:"username,omitempty" doc:"User of the scheme basic, such as x-access-token for a token of GitHub."`
 }
 
-// CredentialScheme is how a header has a credential.
+// CredentialScheme is the form of a credential in a header.
 type CredentialScheme string
 
 // The schemes.
@@ -61,8 +62,8 @@ func (c EgressCredential) WithDefaults() EgressCredential {
 	return c
 }
 
-// Value returns what the header has for a secret. Space around the secret, such as the end of a file's line, does not
-// count.
+// Value returns the header's value for a secret. It ignores space around the secret, such as the line break at the end
+// of a file.
 func (c EgressCredential) Value(secret Secret) Secret {
 	text := strings.TrimSpace(string(secret))
 	switch c = c.WithDefaults(); c.Scheme {
@@ -74,7 +75,7 @@ func (c EgressCredential) Value(secret Secret) Secret {
 	return Secret(text)
 }
 
-// forbiddenHeaders belong to the connection or say what is asked for: they must not hold a credential.
+// forbiddenHeaders belong to the connection or select the requested object: they must not hold a credential.
 var forbiddenHeaders = []string{
 	"Connection", "Content-Length", "Content-Type", "Expect", "Host", "Keep-Alive", "Proxy-Authorization",
 	"Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade",
@@ -128,7 +129,7 @@ func (e Egress) credentialFields() (f []Field) {
 	return f
 }
 
-// isPEM reports whether a text is certificates in PEM and nothing else that looks like PEM. The gateway parses them.
+// isPEM reports whether a text consists of PEM certificates and no other PEM block. The gateway parses them.
 func isPEM(text string) bool {
 	begin, end := strings.Count(text, "-----BEGIN CERTIFICATE-----"), strings.Count(text, "-----END CERTIFICATE-----")
 	return begin > 0 && begin == end && strings.Count(text, "-----BEGIN ") == begin
@@ -167,7 +168,7 @@ func DefaultEgress() Egress {
 	}}
 }
 
-// EgressRules returns what sandboxes may reach: nothing unless the network is restricted.
+// EgressRules returns the hosts that sandboxes may reach: none unless the network is restricted.
 func (s EnvironmentSpec) EgressRules() Egress {
 	switch {
 	case s.Network != NetworkRestricted:
@@ -193,7 +194,7 @@ const (
 	maxEgressRules = 1000
 	maxEgressPorts = 32
 	maxEgressCIDRs = 64
-	// maxEgressCredentials is also the most secrets that an environment may have.
+	// maxEgressCredentials equals the most secrets that an environment may have.
 	maxEgressCredentials = MaxSecrets
 	maxAuthoritiesBytes  = 64 << 10
 )
@@ -276,7 +277,7 @@ func portFields(name string, ports []int) []Field {
 	return f
 }
 
-// hostProblem returns what is wrong with the host of a rule, "" if nothing is.
+// hostProblem returns the problem of a rule's host, "" if it has none.
 func hostProblem(host string) string {
 	if scheme, rest, ok := strings.Cut(host, "://"); ok {
 		bare, _, _ := strings.Cut(rest, "/")
@@ -299,8 +300,8 @@ func hostProblem(host string) string {
 	}
 }
 
-// CanonicalHost returns the form in which names are compared: lower case, without the root's dot. It rejects
-// everything that any parser could read as an address, so that only a resolver decides what the result means.
+// CanonicalHost returns the form in which names are compared: lower case, without the final dot. It rejects everything
+// that a parser could read as an address, so that only a resolver decides what the result means.
 func CanonicalHost(host string) (string, error) {
 	name := strings.ToLower(strings.TrimSuffix(host, "."))
 	if name == "" || len(name) > 253 {
@@ -347,8 +348,8 @@ func checkCharacters(label string) error {
 	return nil
 }
 
-// privateRanges contain all valid private CIDRs: RFC 1918, RFC 6598 (shared by carriers, used by overlay
-// networks) and RFC 4193. Loopback and link-local addresses can never be allowed.
+// privateRanges contain all valid private CIDRs: RFC 1918, RFC 6598 (carriers and overlay networks) and RFC 4193.
+// Loopback and link-local addresses can never be allowed.
 var privateRanges = []netip.Prefix{
 	netip.MustParsePrefix("10.0.0.0/8"),
 	netip.MustParsePrefix("172.16.0.0/12"),
@@ -376,8 +377,8 @@ func ParsePrivateCIDR(text string) (netip.Prefix, error) {
 		text)
 }
 
-// GatewayPosition is the position of a line in one of the logs of an environment's gateway. Positions grow with the run
-// of the gateway and, within a run, with the line.
+// GatewayPosition is the position of a line in a log of an environment's gateway. Positions grow with the run of the
+// gateway and, within a run, with the line.
 type GatewayPosition struct {
 	Run int64
 	// Line numbers the lines of a run from 1 without gaps. A missing number is a line that was dropped before

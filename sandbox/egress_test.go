@@ -87,7 +87,7 @@ func TestHostNamesAreComparedInOneForm(t *testing.T) {
 	}
 }
 
-// FuzzCanonicalHost looks for a text that we accept as a name and another parser reads as an address.
+// FuzzCanonicalHost looks for a text that we accept as a name and that another parser reads as an address.
 func FuzzCanonicalHost(f *testing.F) {
 	for _, seed := range []string{
 		"github.com", "127.0.0.1", "127.1", "2130706433", "0x7f000001", "0x7f.0.0.1", "0177.0.0.1", "127.0.0.1.", "0", "0x",
@@ -192,7 +192,7 @@ func TestCredentialsAreForAllowedHosts(t *testing.T) {
 	for name, row := range map[string]struct {
 		credentials map[string]sandbox.EgressCredential
 		authorities string
-		want        string // the field, "" for none
+		want        string // the wrong field, "" for none
 	}{
 		"an allowed host":     {map[string]sandbox.EgressCredential{"good.test": ok}, cert, ""},
 		"below a domain":      {map[string]sandbox.EgressCredential{"a.wild.test": ok}, "", ""},

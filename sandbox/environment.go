@@ -60,7 +60,7 @@ const (
 	NetworkFull       NetworkMode = "full"
 )
 
-// Defaults of leases. MaxLifetime always has a value, because renewals must not extend a lease for ever.
+// Defaults of leases. MaxLifetime always has a value, because renewals must not extend a lease forever.
 const (
 	DefaultTTL         = Duration(24 * time.Hour)
 	DefaultSleepAfter  = Duration(5 * time.Minute)
@@ -112,7 +112,7 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	orDefault(&s.Type, TypeCustom)
 	orDefault(&s.Backend, Docker)
 	network, sleep, size := NetworkRestricted, SleepPause, defaultResources(s.Backend)
-	if s.Backend == Cloudflare { // which cannot pause
+	if s.Backend == Cloudflare { // it cannot pause
 		network, sleep = NetworkNone, SleepStop
 	}
 	orDefault(&s.ImagePull, PullNever)
@@ -147,8 +147,8 @@ func (s EnvironmentSpec) WithDefaults() EnvironmentSpec {
 	return s
 }
 
-// Keeping returns the specification with the former default size of the environment that it changes, where it names no
-// other: a new default changes no environment whose settings never named a size.
+// Keeping returns the specification of a changed environment. If it names no size, it keeps the former default size of
+// the stored one: a new default changes no environment that never named a size.
 func (s EnvironmentSpec) Keeping(stored EnvironmentSpec) EnvironmentSpec {
 	if s.WithDefaults().Backend != Docker || stored.Backend != Docker {
 		return s
@@ -224,7 +224,7 @@ func (s EnvironmentSpec) Validate() error {
 	return InvalidFields("environment", f)
 }
 
-// Unsupported returns the fields that request what the backend cannot do.
+// Unsupported returns the fields that request features that the backend lacks.
 func (s EnvironmentSpec) Unsupported() []Field {
 	var f []Field
 	must := func(holds bool, name, problem string) {
@@ -341,8 +341,8 @@ type PutEnvironment struct {
 	SecretValues map[string]Secret `json:"secret_values,omitempty" writeOnly:"true" doc:"Values of new or changed secrets, by name. They are stored encrypted and never shown."`
 	// CreateOnly makes it a conflict if the environment exists, instead of a change.
 	CreateOnly bool `json:"create_only,omitempty"`
-	// Was, unless nil, are the settings that the change is based on: it is a conflict with ReasonOtherSettings if the
-	// environment has others by now, or is gone. It is not part of the request's JSON.
+	// Was, unless nil, is the settings on which the change is based. If the environment is gone or has other settings, it
+	// is a conflict with ReasonOtherSettings. It is not part of the request's JSON.
 	Was *EnvironmentSpec `json:"-"`
 	// Tenant is the caller, nil for the operator. The front end sets it; it is not part of the request's JSON.
 	Tenant *Tenant `json:"-"`
@@ -380,9 +380,9 @@ const MaxPoolSize = 100
 // PoolMode is the state in which sandboxes of a warm pool wait.
 type PoolMode string
 
-// The modes. PoolPaused is the default: a waiting sandbox is asleep. It uses no CPU, runs no code and costs
-// what a sleeping sandbox costs. A claim wakes it with a call to the engine. PoolRunning needs no wake: a claim
-// is one message to the sandbox, at the cost of an awake sandbox.
+// The modes. PoolPaused is the default: a waiting sandbox is asleep. It uses no CPU, runs no code and costs what a
+// sleeping sandbox costs. A claim wakes it through the engine. PoolRunning needs no wake: a claim is one message to the
+// sandbox, at the cost of an awake sandbox.
 const (
 	PoolPaused  PoolMode = "paused"
 	PoolRunning PoolMode = "running"

@@ -81,7 +81,7 @@ const (
 	ReasonOtherSettings   Reason = "other_settings"
 	ReasonOtherGeneration Reason = "other_generation"
 	ReasonOtherInstance   Reason = "other_backend_instance"
-	// ReasonLedgerBehind: the ledger is older than what it left on a backend instance. Adopt resolves this.
+	// ReasonLedgerBehind: the ledger is older than the state that it left on a backend instance. Adopting resolves this.
 	ReasonLedgerBehind  Reason = "ledger_behind"
 	ReasonOtherBody     Reason = "other_body"
 	ReasonActiveLeases  Reason = "active_leases"
@@ -126,7 +126,7 @@ const (
 	ReasonRegistryCredentials Reason = "registry_credentials"
 )
 
-// FailsEverywhere reports whether a sandbox failed by its environment's own settings: another sandbox would fail too.
+// FailsEverywhere reports whether the environment's own settings made a sandbox fail: another sandbox would fail too.
 func (r Reason) FailsEverywhere() bool {
 	switch r {
 	case ReasonPostStartFailed, ReasonWorkspaceFailed, ReasonCompanionFailed, ReasonArchiveFailed,
@@ -217,7 +217,7 @@ func IsRetryable(err error) bool {
 	}
 }
 
-// PartialError is the error of a List that some environments did not answer. Its code is Unavailable.
+// PartialError is the error of a List without the answers of some environments. Its code is Unavailable.
 type PartialError struct {
 	// Missing holds each missing environment's error by the environment's backend name. It is never empty.
 	Missing map[string]error

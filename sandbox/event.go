@@ -41,8 +41,8 @@ const (
 	EventSnapshotCopied   EventType = "sandbox.state_copied"     // instead of restored; the lease saves nothing
 	EventWorkspaceReady   EventType = "sandbox.workspace_ready"  // data: WorkspaceReady
 	EventWorkspacePushed  EventType = "sandbox.workspace_pushed" // data: WorkspacePushed
-	// EventCompanionUnhealthy: health checks of a companion that was ready fail. EventCompanionReady follows once one
-	// succeeds. data: CompanionFailure
+	// EventCompanionUnhealthy: health checks of a ready companion fail. EventCompanionReady follows once a check succeeds.
+	// data: CompanionFailure
 	EventCompanionUnhealthy EventType = "companion.unhealthy"
 	// At the end of a lease with a workspace, one of the two occurs. Data: WorkspaceCollected, WorkspaceLost.
 	EventWorkspaceCollected EventType = "sandbox.workspace_collected"

@@ -30,7 +30,7 @@ type ExecRequest struct {
 	// If empty, the service issues one. An id is never reused. A repeated request with the same ID gets the same
 	// command; Stdin and the values of Env are not compared.
 	ID string
-	// Detach: the command continues when its caller disconnects. It takes no Stdin.
+	// Detach: the command continues when its caller disconnects. Stdin must be nil.
 	Detach bool
 	// Command is the program and its arguments, run without a shell.
 	Command []string
@@ -145,23 +145,23 @@ type ExecResult struct {
 	// Shell is the state that a shell line left behind, nil if its shell did not report it. The service stores
 	// it in the session and does not return it.
 	Shell *ShellState
-	// CPUTime is what the whole sandbox has used since it started, at the end of the command; 0 if the backend
-	// does not know. The service accounts for it and does not return it.
+	// CPUTime is the CPU time of the whole sandbox from its start to the end of the command; 0 if the backend does not
+	// know it. The service accounts for it and does not return it.
 	CPUTime time.Duration
 }
 
 // Replay asks for the output of a command from given offsets, and follows it until the command ends.
 type Replay struct {
-	// ID is the command's.
+	// ID is the command's id.
 	ID string
 	// Stdout and Stderr receive the output after the first StdoutOffset and StderrOffset bytes.
 	Stdout, Stderr             io.Writer
 	StdoutOffset, StderrOffset int64
 	// Now returns only the output that exists already. The result is then empty.
 	Now bool
-	// Begins, if set, gets the offset of the next byte of Stdout: before the first byte, and after each gap of
-	// bytes that are no longer kept. Logs of processes have such gaps, and call it at once. Outputs of commands
-	// have none. An error from Begins fails the read.
+	// Begins, if set, gets the offset of the next byte of Stdout: before the first byte, and after each gap of bytes that
+	// are no longer kept. Logs of processes can have gaps, and call it first. Output of commands has none. An error from
+	// Begins fails the read.
 	Begins func(offset int64) error
 }
 
@@ -275,7 +275,7 @@ type CommandRules struct {
 	SharedUser bool
 }
 
-// AnyRules are the rules that hold in every environment. They check a request before its environment is known.
+// AnyRules returns the rules of every environment. They check a request before its environment is known.
 func AnyRules() CommandRules { return CommandRules{AllowRoot: true} }
 
 // Rules returns the environment's rules for commands.
@@ -319,8 +319,8 @@ func userProblem(user string, allowRoot bool) string {
 	return ""
 }
 
-// KeeperID is the user and group of process 1 of a sandbox. Sandbox code never runs under it. Every user
-// namespace contains it.
+// KeeperID is the user and group of process 1 of a sandbox. Sandbox code never runs under it. It exists in every user
+// namespace.
 const KeeperID = 65533
 
 // Users of sandboxes. Kernel limits, such as inotify instances and pending signals, apply per host user. With a
@@ -340,8 +340,8 @@ const (
 // Identity is the user and group of a sandbox's code.
 type Identity struct {
 	UID, GID int
-	// Own: the user is meant for this sandbox alone. Among a thousand sandboxes on one engine, two get the same
-	// user with a probability of 0.4 %. They then share kernel limits and nothing else.
+	// Own: the user is meant for this sandbox alone. Among a thousand sandboxes on one engine, two get the same user with
+	// a probability of 0.4%. They then share kernel limits and nothing else.
 	Own bool
 }
 
@@ -367,9 +367,9 @@ func (i Identity) Verifier() (id int, ok bool) { return i.UID + 1, i.Own }
 // ExecAs is the role in which a command runs.
 type ExecAs string
 
-// AsVerifier runs a command whose result the sandbox's code cannot forge. The verifier has a separate user. All
-// other programs of the sandbox are frozen while it runs. From the sandbox it takes only the files that its
-// program reads. If another program ran nevertheless, the command returns an error and no result.
+// AsVerifier runs a command whose result the sandbox's code cannot forge. The verifier has a separate user. All other
+// programs of the sandbox are frozen while it runs. It uses nothing from the sandbox but the files that its program
+// reads. If another program ran nevertheless, the command returns an error and no result.
 const AsVerifier ExecAs = "verifier"
 
 // asFields returns the problems of a command's role.

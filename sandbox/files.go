@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// MaxFileBytes is the largest file that can be read or written on its own. Tar streams have no such limit.
+// MaxFileBytes is the largest file that can be read or written as a single file. Tar streams have no such limit.
 const MaxFileBytes = 1 << 30
 
 // DefaultFileMode are the default permissions of a written file.
@@ -25,8 +25,8 @@ const (
 	FileOther     FileType = "other" // a pipe, socket or device
 )
 
-// FileInfo describes a file. A link is described, not followed. Names and targets are the bytes that Linux has,
-// not always UTF-8.
+// FileInfo describes a file. A link is described, not followed. Names and targets are bytes from Linux, not always
+// UTF-8.
 type FileInfo struct {
 	Name string // the last element of the path
 	Type FileType

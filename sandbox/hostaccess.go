@@ -29,8 +29,8 @@ type Copy struct {
 	Target string `json:"target" doc:"Path of the file, or of the directory, under /workspace or /data."`
 }
 
-// AllVariables stands in EnvPassthrough for all variables that the operator allows by name and that are set. Those that
-// the environment blocks are left out.
+// AllVariables in EnvPassthrough means all variables that the operator allows by name and that are set. It omits those
+// that the environment blocks.
 const AllVariables = "*"
 
 // maxHostPaths limits the mounts of an environment, and also its copies.

@@ -35,7 +35,7 @@ func TestABlockedVariableIsRefusedWhereverItStands(t *testing.T) {
 		"in a list that names others": {func(s *spec) {
 			s.Env, s.EnvBlocked = map[string]string{"SECRET_KEY": "x"}, []string{"SEED"}
 		},
-			"env.SECRET_KEY", "every sandbox"}, // the user's list does not stand for ours
+			"env.SECRET_KEY", "every sandbox"}, // the user's list does not replace ours
 		"of the system":       {func(s *spec) { s.Env = map[string]string{"AGENT_DID": "x"} }, "env.AGENT_DID", "by the system"},
 		"a bad name":          {func(s *spec) { s.EnvPassthrough = []string{"A=B"} }, "env_passthrough[0]", "not a valid name"},
 		"a bad name to block": {func(s *spec) { s.EnvBlocked = []string{"A B"} }, "env_blocked[0]", "not a valid name"},

@@ -10,7 +10,7 @@ import (
 
 var envName = pattern(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// Loops check the names that arrive with every condition: they take a tenth of the time of regular expressions.
+// The names in every condition are checked by loops: regular expressions take ten times as long.
 
 // isEnvironmentID reports whether v matches [a-z0-9][a-z0-9._-]{0,62}.
 func isEnvironmentID(v string) bool {
@@ -103,8 +103,8 @@ func checkAgentDID(fields []Field, name, v string) []Field {
 	return fields
 }
 
-// normalDID returns a DID without spaces around it, and with its scheme and method in lower case, as DID Core 1.0
-// section 3.1 has them. What follows the method differs by case.
+// normalDID returns a DID without surrounding spaces, and with its scheme and method in lower case (DID Core 1.0,
+// section 3.1). The rest is case-sensitive.
 func normalDID(v string) string {
 	v = strings.TrimSpace(v)
 	scheme, rest, _ := strings.Cut(v, ":")
@@ -120,8 +120,8 @@ func checkCondition(fields []Field, name, v string) []Field {
 	return fields
 }
 
-// pattern compiles a regular expression at its first use. Every process of the guest has this package and uses
-// few of its patterns: compiled at their start, they took 420 KB of each.
+// pattern compiles a regular expression at its first use. Every guest process contains this package and uses few of its
+// patterns. Compiled at the start, they would take 420 KB in each.
 func pattern(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Tool is a set of programs and files that an image has together.
+// Tool is a set of programs and files that an image must have together.
 type Tool struct {
 	// Programs are in the PATH of the image.
 	Programs []string
-	// Files are paths that serve the same purpose in different distributions. The image has one of them.
+	// Files are alternative paths in different distributions. The image has one of them.
 	Files []string
 }
 
@@ -32,7 +32,7 @@ var builtinTools = map[string]Tool{
 	"python":   {Programs: []string{"python3"}},
 	"ripgrep":  {Programs: []string{"rg"}},
 	"uv":       {Programs: []string{"uv", "uvx"}},
-	// Programs that verify TLS servers read these. The list is that of crypto/x509 of Go 1.26.
+	// Programs that verify TLS servers read these. The list is from crypto/x509 of Go 1.26.
 	"certificates": {Files: []string{
 		"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
 		"/etc/pki/tls/cacert.pem", "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem", "/etc/ssl/cert.pem",
@@ -59,12 +59,11 @@ func (s EnvironmentSpec) toolFields() (f []Field) {
 	return f
 }
 
-// ImagePull says whether the backend's engine fetches images that it does not have.
+// ImagePull says whether the backend's engine pulls missing images.
 type ImagePull string
 
-// PullNever is the default: an image that the engine does not have is an error. PullMissing pulls such an image, and
-// those of companions, from its registry when the environment is created or changed. A tag is not pulled again when it
-// moves.
+// PullNever is the default: a missing image is an error. PullMissing pulls missing images, also those of companions,
+// from their registry when the environment is created or changed. A tag that moves is not pulled again.
 const (
 	PullNever   ImagePull = "never"
 	PullMissing ImagePull = "missing"

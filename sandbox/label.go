@@ -16,7 +16,7 @@ const (
 	MaxLabelValueBytes = 256 // bytes; a value may be empty
 )
 
-// labelKey is the form of a label's key. It has neither = nor a comma, which separate keys in a LabelSelector.
+// labelKey is the form of a label's key. It excludes = and the comma, which separate keys in a LabelSelector.
 var labelKey = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._/-]*[A-Za-z0-9])?$`)
 
 // labelFields checks the labels of an environment or a lease.
@@ -40,8 +40,8 @@ func labelFields(name string, labels map[string]string) (f []Field) {
 
 func notInLabel(r rune) bool { return r == ',' || unicode.IsControl(r) || r == unicode.ReplacementChar }
 
-// EffectiveLabels returns the labels of a lease: its own ones and those of its environment. A key that both have is
-// the environment's, so that no lease can charge its cost to others.
+// EffectiveLabels returns the labels of a lease: its own and those of its environment. The environment wins if both
+// have a key, so that no lease can charge its cost to others.
 func EffectiveLabels(environment, own map[string]string) map[string]string {
 	labels := make(map[string]string, len(environment)+len(own))
 	maps.Copy(labels, own)
@@ -49,7 +49,7 @@ func EffectiveLabels(environment, own map[string]string) map[string]string {
 	return labels
 }
 
-// CheckLabels refuses labels of a lease that its environment has with another value. Errors: Invalid.
+// CheckLabels refuses labels of a lease to which its environment gives another value. Errors: Invalid.
 func (s LeaseSettings) CheckLabels(environment map[string]string) error {
 	var f []Field
 	for _, key := range slices.Sorted(maps.Keys(s.Labels)) {

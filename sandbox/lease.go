@@ -30,7 +30,7 @@ type Phase string
 
 // The phases.
 const (
-	PhasePending Phase = "pending" // not created yet, or not known to be
+	PhasePending Phase = "pending" // not created, as far as the ledger knows
 	PhaseAwake   Phase = "awake"
 	PhaseAsleep  Phase = "asleep"
 	PhaseGone    Phase = "gone" // confirmed by its backend instance
@@ -109,7 +109,7 @@ type Lease struct {
 	SandboxStatus
 	Backend  Backend `json:"backend"`
 	Instance string  `json:"instance,omitempty"`
-	// ContainerID is the engine's id of the sandbox's container, "" without one that the service has seen.
+	// ContainerID is the engine's id of the sandbox's container, "" if the service has not seen one.
 	ContainerID string `json:"container_id,omitempty" doc:"The engine's id of the sandbox's container, while there is one that this reconciler has seen. Docker only."`
 	// WorkspacePath is WorkspaceRoot.
 	WorkspacePath string `json:"workspace_path" doc:"Directory in which commands start and the agent works: always /workspace."`
@@ -155,7 +155,7 @@ type Lease struct {
 
 	// Cost is the gross cost of this generation so far, at the backend's prices.
 	Cost NanoUSD `json:"cost_usd"`
-	// LLM is what this generation's calls of models have used. Its cost is not part of Cost.
+	// LLM is the use of models by this generation. Its cost is not part of Cost.
 	LLM LLMUse `json:"llm,omitzero" doc:"What calls of models have used, beside cost_usd."`
 	// Companions are those of the sandbox, in the order of their names.
 	Companions []CompanionStatus `json:"companions,omitempty" doc:"Companions of the sandbox, by name."`
@@ -177,7 +177,7 @@ type Acquire struct {
 	// NoWait returns the lease as soon as it is accepted, pending if its sandbox is not ready. It only affects
 	// the answer: the same lease is acquired with and without it.
 	NoWait bool `json:"-"`
-	// Choice is a run's own sandbox, and MayExceed its right to have more than the environment.
+	// Choice is set for a run: it replaces settings of the environment. With MayExceed, it may exceed them.
 	Choice    SandboxChoice `json:"-"`
 	MayExceed bool          `json:"-"`
 	// Tenant is the caller, nil for the operator. The front end sets it; it is not part of the request's JSON.
@@ -265,7 +265,7 @@ func (c LeaseCounts) Plus(o LeaseCounts) LeaseCounts {
 // LeaseSort is the order of a list of leases. A - before it reverses the order.
 type LeaseSort string
 
-// The orders. Leases that are equal are in the order of their ids.
+// The orders. Equal leases are ordered by id.
 const (
 	SortByID          LeaseSort = "id"
 	SortByEnvironment LeaseSort = "environment"
@@ -292,7 +292,7 @@ type LeaseFilter struct {
 	AgentDID      string
 	Status        LeaseStatus
 	Labels        LabelSelector
-	// Search selects leases whose id, of agent and environment, contains this text, in upper or lower case.
+	// Search selects leases whose id, of agent and environment, contains this text in any case.
 	Search string
 	// Sort is the order. "" is SortByID.
 	Sort LeaseSort
@@ -301,7 +301,7 @@ type LeaseFilter struct {
 	After string
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
-	// Observe looks at the sandboxes on their backends first, and records what drifted.
+	// Observe first inspects the sandboxes on their backends, and records drift.
 	Observe bool
 }
 
@@ -330,7 +330,7 @@ func checkLimit(f []Field, limit, most int) []Field {
 	return f
 }
 
-// checkState checks that the state of a filter is one of those that exist; "" selects all.
+// checkState checks that the state of a filter exists; "" selects all.
 func checkState[S ~string](f []Field, state S, known []S) []Field {
 	if state != "" && !slices.Contains(known, state) {
 		f = append(f, Field{Name: "state", Problem: fmt.Sprintf("must be one of %v, not %q", known, state)})
@@ -408,8 +408,7 @@ type SandboxStatus struct {
 	StateChangedAt time.Time `json:"state_changed_at,omitzero" doc:"When sandbox_state last changed."`
 	// StopReason is set while the sandbox is asleep or stopped.
 	StopReason StopReason `json:"stop_reason,omitempty" doc:"Why the sandbox is asleep or stopped: idle_ttl, request, warm_pool, last_save, outside or crashed."`
-	// ErrorCode and ErrorMessage say why a sandbox failed, as long as it is known, or why it stopped, until it
-	// has run for a while again.
+	// ErrorCode and ErrorMessage say why a sandbox failed. If it stopped, they say why until it has run for a while again.
 	ErrorCode    Reason `json:"error_code,omitempty" doc:"Why the sandbox failed or stopped on its own, as a code."`
 	ErrorMessage string `json:"error_message,omitempty" doc:"Why the sandbox failed or stopped on its own, as text."`
 }

@@ -35,7 +35,7 @@ func (a LLMAPI) Upstream() string {
 }
 
 // LLMRoute lets the sandboxes of an environment call the models of one upstream. The environment's gateway adds the key
-// outside of the sandbox, and records what each call used and cost.
+// outside of the sandbox, and records the use and cost of each call.
 type LLMRoute struct {
 	API LLMAPI `json:"api" enum:"openai,anthropic,openrouter" doc:"Protocol of the upstream."`
 	// Upstream is the base of the API's addresses, without the version: a path such as /v1/messages follows it.
@@ -44,17 +44,17 @@ type LLMRoute struct {
 	Credential string `json:"credential" doc:"Name of the secret that is the upstream's key. No sandbox gets this secret."`
 	// Models are the models that may be called, by name. They are the route's price book.
 	Models map[string]LLMModel `json:"models" nullable:"false" doc:"Prices and bounds of the models that may be called, by the name that requests use. Other models are refused."`
-	// PriceSource and PricesAsOf say where the prices are from, and from when ("2006-01-02").
+	// PriceSource and PricesAsOf are the source of the prices and its date ("2006-01-02").
 	PriceSource string `json:"price_source,omitempty" doc:"Where the prices are from, such as the address of a price list."`
 	PricesAsOf  string `json:"prices_as_of,omitempty" doc:"Date of the prices, as 2026-11-24."`
-	// LeaseLimits count from the beginning of a lease's generation, MonthlyLimits by calendar month (UTC) for the whole
-	// environment.
+	// LeaseLimits apply to a generation of a lease. MonthlyLimits apply to the whole environment in a calendar month
+	// (UTC).
 	LeaseLimits   LLMLimits `json:"lease_limits,omitzero" doc:"Limits of each lease, from its beginning."`
 	MonthlyLimits LLMLimits `json:"monthly_limits,omitzero" doc:"Limits of the environment in a calendar month (UTC)."`
 }
 
-// LLMModel holds the list prices of a model in US dollars for a million tokens, and the bounds of one call. The bounds
-// are what a call costs whose usage is unknown.
+// LLMModel holds the list prices of a model in US dollars for a million tokens, and the bounds of one call. If the use
+// of a call is unknown, it costs as much as the bounds allow.
 type LLMModel struct {
 	Input NanoUSD `json:"input_usd_per_million" doc:"US dollars for a million input tokens."`
 	// CachedInput is the price of input that the upstream had in its cache.
@@ -72,8 +72,8 @@ const (
 	DefaultLLMOutputTokens = 32_768
 )
 
-// LLMLimits limit what LLM calls use. Zero means no limit. A limit refuses further calls once it is reached; the calls
-// that are under way then end normally.
+// LLMLimits limit the use by LLM calls. Zero means no limit. Once a limit is reached, further calls are refused;
+// running calls end normally.
 type LLMLimits struct {
 	USD      NanoUSD `json:"usd,omitempty" doc:"US dollars at list price."`
 	Requests int64   `json:"requests,omitempty" doc:"Number of calls."`
@@ -82,7 +82,7 @@ type LLMLimits struct {
 
 // LLMTokens are the tokens that an upstream counted for a call.
 type LLMTokens struct {
-	// Input is neither from the upstream's cache nor put into it.
+	// Input counts tokens that were neither read from the upstream's cache nor written to it.
 	Input       int64 `json:"input" doc:"Input tokens that were neither read from the upstream's cache nor written to it."`
 	CachedInput int64 `json:"cached_input" doc:"Input tokens read from the upstream's cache."`
 	CacheWrite  int64 `json:"cache_write" doc:"Input tokens written to the upstream's cache."`
@@ -102,9 +102,9 @@ type LLMOutcome string
 
 // The outcomes.
 const (
-	// LLMRunning: the call is under way. Its cost is what is reserved for it.
+	// LLMRunning: the call is under way. Its cost is its reservation.
 	LLMRunning LLMOutcome = "running"
-	// LLMCompleted: the upstream's answer arrived to its end.
+	// LLMCompleted: the upstream's answer arrived completely.
 	LLMCompleted LLMOutcome = "completed"
 	// LLMRejected: the upstream answered with an error, which costs nothing.
 	LLMRejected LLMOutcome = "rejected"
@@ -114,10 +114,10 @@ const (
 	LLMInterrupted LLMOutcome = "interrupted"
 )
 
-// LLMOutcomes lists how a call can have ended.
+// LLMOutcomes lists the outcomes of ended calls.
 var LLMOutcomes = []LLMOutcome{LLMCompleted, LLMRejected, LLMUnsent, LLMInterrupted}
 
-// Event returns the type of the event of a call that has ended so.
+// Event returns the type of the event for a call with this outcome.
 func (o LLMOutcome) Event() EventType { return EventType("llm." + string(o)) }
 
 // LLMCall is the gateway's record of one call.
@@ -139,16 +139,17 @@ type LLMCall struct {
 	Status int       `json:"status,omitempty" doc:"HTTP status of the upstream."`
 	Tokens LLMTokens `json:"tokens"`
 	Cost   NanoUSD   `json:"cost_usd"`
-	// Unknown: the upstream did not tell what the call used. Cost is then the most that it can have cost, as reserved.
+	// Unknown: the upstream did not report the call's use. Cost is then the reservation, which is the most that it can
+	// have cost.
 	Unknown bool `json:"unknown,omitempty" doc:"The upstream did not tell what the call used: cost_usd is the most that it can have cost."`
 }
 
-// LLMUse is what calls have used together.
+// LLMUse is the total use of several calls.
 type LLMUse struct {
 	Calls  int64     `json:"calls" doc:"Number of calls that have ended."`
 	Tokens LLMTokens `json:"tokens"`
 	Cost   NanoUSD   `json:"cost_usd" doc:"Cost at the routes' list prices."`
-	// UnknownCalls and Unknown are the calls whose upstream did not tell what they used, and their part of Cost.
+	// UnknownCalls counts the calls whose use the upstream did not report. Unknown is their part of Cost.
 	UnknownCalls int64   `json:"unknown_calls" doc:"Calls whose upstream did not tell what they used."`
 	Unknown      NanoUSD `json:"unknown_usd" doc:"Part of cost_usd: the most that those calls can have cost."`
 }
@@ -160,7 +161,7 @@ func (u LLMUse) Plus(o LLMUse) LLMUse {
 	}
 }
 
-// Use returns what the call has used.
+// Use returns the use of the call.
 func (c LLMCall) Use() LLMUse {
 	u := LLMUse{Calls: 1, Tokens: c.Tokens, Cost: c.Cost}
 	if c.Unknown {
@@ -239,8 +240,8 @@ func llmWithDefaults(routes map[string]LLMRoute) map[string]LLMRoute {
 	return all
 }
 
-// Credentials returns the names of the secrets that the gateway has, sorted: keys of LLM routes and credentials of
-// hosts. They are in no sandbox.
+// Credentials returns the names of the gateway's secrets, sorted: keys of LLM routes and credentials of hosts. No
+// sandbox has them.
 func (s EnvironmentSpec) Credentials() []string {
 	var names []string
 	for _, r := range s.LLM {
@@ -297,8 +298,7 @@ func (s EnvironmentSpec) llmFields() []Field {
 	return f
 }
 
-// privateNames end the names of hosts that are not on the Internet (RFC 6761, RFC 6762, RFC 8375; .internal is
-// ICANN's).
+// privateNames are suffixes of hosts that are not on the Internet (RFC 6761, RFC 6762, RFC 8375; .internal is ICANN's).
 var privateNames = []string{".localhost", ".local", ".internal", ".home.arpa"}
 
 // llmUnsupportedOnCloudflare returns the routes whose upstream a Worker cannot reach: it connects to public addresses
@@ -307,7 +307,7 @@ func (s EnvironmentSpec) llmUnsupportedOnCloudflare() (f []Field) {
 	for _, name := range slices.Sorted(maps.Keys(s.LLM)) {
 		u, err := url.Parse(s.LLM[name].Upstream)
 		if err != nil {
-			continue // which llmFields says
+			continue // llmFields reports it
 		}
 		host := "." + strings.ToLower(strings.TrimSuffix(u.Hostname(), "."))
 		private := func(suffix string) bool { return strings.HasSuffix(host, suffix) }
@@ -366,7 +366,7 @@ func (r LLMRoute) fields(at string) []Field {
 	return append(f, r.MonthlyLimits.fields(at+".monthly_limits")...)
 }
 
-// upstreamProblem returns what is wrong with an upstream's address, "" if nothing is.
+// upstreamProblem returns the problem of an upstream's address, "" if it has none.
 func upstreamProblem(address string) string {
 	u, err := url.Parse(address)
 	switch {

@@ -6,11 +6,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestARouteOnCloudflareNeedsAnUpstreamOnTheInternet: Docker reaches others, where private_cidrs names them.
+// TestARouteOnCloudflareNeedsAnUpstreamOnTheInternet. On Docker, private_cidrs may allow other upstreams.
 func TestARouteOnCloudflareNeedsAnUpstreamOnTheInternet(t *testing.T) {
 	t.Parallel()
 	for upstream, public := range map[string]bool{
-		"":                               true, // that of the API
+		"":                               true, // the API's own service
 		"https://litellm.example.com":    true,
 		"http://litellm.example.com:443": true,
 		"http://litellm":                 false,

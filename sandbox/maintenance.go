@@ -13,8 +13,7 @@ type LedgerInfo struct {
 	Version string `json:"version"`
 	// LastEventID is the id of the latest event.
 	LastEventID int64 `json:"last_event_id" doc:"The latest event: follow events after it."`
-	// PurgedEventID: some events up to this one are no longer retained. A reader cannot continue from before
-	// it.
+	// PurgedEventID: some events up to this one are no longer retained. A reader must not continue from an earlier one.
 	PurgedEventID int64 `json:"purged_event_id,omitempty" doc:"Events up to this one are not all retained: a reader cannot continue from before it."`
 	// DetailSince is the start of the retained single usage periods. Older usage is kept by UTC day.
 	DetailSince time.Time `json:"detail_since,omitzero" doc:"Costs before this moment are kept by UTC day."`
@@ -209,14 +208,14 @@ type DriftFinding struct {
 	FirstSeenAt   time.Time `json:"first_seen_at"`
 	LastSeenAt    time.Time `json:"last_seen_at"`
 	ResolvedAt    time.Time `json:"resolved_at,omitzero"`
-	// Resolution says how it was resolved or, while it is open, what must be done and by which party.
+	// Resolution says how it was resolved or, while it is open, what to do and who does it.
 	Resolution string `json:"resolution,omitempty"`
 }
 
 // SettingSchedulingPolicy is a deployment setting that cannot change after the environment was created.
 const SettingSchedulingPolicy = "scheduling_policy"
 
-// Kept reports a finding about a deployment that no apply resolves. Only a new environment can.
+// Kept reports whether the finding is about a deployment and no apply resolves it. Then only a new environment does.
 func (f DriftFinding) Kept() bool {
 	return f.Kind == DriftChanged && strings.HasSuffix(f.Field, ": "+SettingSchedulingPolicy)
 }

@@ -46,7 +46,7 @@ type ProcessSpec struct {
 	Cwd     string            `json:"cwd,omitempty" doc:"Working directory in /workspace or /data. Default /workspace."`
 	User    string            `json:"user,omitempty" doc:"Numeric uid or uid:gid. Root requires confinement.allow_root. Default: the sandbox's user."`
 	Restart Restart           `json:"restart,omitempty" enum:"no,always" doc:"Whether it restarts after it exits on its own. Default no. A declared process always restarts after its sandbox was stopped."`
-	// Endpoint makes the process an agent; nil if it serves nothing.
+	// Endpoint makes the process an agent; nil if it does not serve HTTP.
 	Endpoint *Endpoint `json:"endpoint,omitempty" doc:"Where the process serves HTTP: it is then an agent, which GET /v1/agents lists. Default: none."`
 }
 
@@ -142,9 +142,8 @@ type Process struct {
 	StartedAt time.Time `json:"started_at,omitzero" doc:"Time of the latest start."`
 	// NextStartAt is the earliest next start of a pending process.
 	NextStartAt time.Time `json:"next_start_at,omitzero" doc:"The earliest next start of a pending process."`
-	// ExitedAt, ExitCode and OOMKilled describe the latest exit. ExitCode is 126 or 127 if it could not start,
-	// and 128 + n if signal n ended it; nil before the first exit, after KillProcess, and where it is not known, as
-	// Error says.
+	// ExitedAt, ExitCode and OOMKilled describe the latest exit. ExitCode is 126 or 127 if it could not start, and 128 + n
+	// if signal n ended it; nil before the first exit, after KillProcess, and if it is unknown. Error then says why.
 	ExitedAt  time.Time `json:"exited_at,omitzero"`
 	ExitCode  *int      `json:"exit_code,omitempty" doc:"The exit code of the latest exit. Absent before that, after a kill, and where it is not known, as error says."`
 	OOMKilled bool      `json:"oom_killed,omitempty"`

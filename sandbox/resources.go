@@ -15,11 +15,10 @@ type Resources struct {
 	DiskMB    int64 `json:"disk_mb" doc:"Billed disk size in MB, and the limit of /workspace and /data together." minimum:"0"`
 }
 
-// DefaultResources are the default limits of a sandbox: enough for a game that one agent plays. Cloudflare has a
-// default of its own.
+// DefaultResources are the default limits of a sandbox: enough for a game of one agent. Cloudflare has another default.
 var DefaultResources = Resources{MemoryMB: 512, CPUMillis: 500, PIDs: 256, DiskMB: 10240}
 
-// FormerDefaultResources were the default limits on Docker of development builds before November 2026. Environments
+// FormerDefaultResources were the default limits on Docker in development builds before November 2026. Environments
 // keep them, see EnvironmentSpec.Keeping, and ceilings of tokens allow them.
 var FormerDefaultResources = Resources{MemoryMB: 4096, CPUMillis: 2000, PIDs: 256, DiskMB: 10240}
 
@@ -100,8 +99,8 @@ const (
 	DiskEnforced DiskLimit = "enforced"
 )
 
-// Confinement holds what an environment may decide about the isolation of its sandboxes. The rest is fixed: no
-// capabilities, no new privileges, a read-only root, no devices.
+// Confinement holds the isolation settings that an environment may change. The rest is fixed: no capabilities, no new
+// privileges, a read-only root, no devices.
 type Confinement struct {
 	User           string    `json:"user,omitempty" doc:"Numeric user and group that the code of every sandbox runs as, as uid:gid. Sandboxes with the same user share the kernel's limits for it. Default: a separate user for each sandbox."`
 	AllowRoot      bool      `json:"allow_root,omitempty" doc:"Permit user or group 0 in user. Even root has no capabilities here. Default false."`
@@ -184,7 +183,7 @@ func (c Confinement) fields() (f []Field) {
 	return f
 }
 
-// profileProblem returns what is wrong with a seccomp profile, "" if nothing is.
+// profileProblem returns the problem of a seccomp profile, "" if it has none.
 func profileProblem(text string) string {
 	if len(text) > maxProfile {
 		return fmt.Sprintf("must be at most %d bytes, not %d", maxProfile, len(text))

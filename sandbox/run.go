@@ -31,16 +31,15 @@ type RunRequest struct {
 	// Margin is the time allowed for creating the sandbox and transferring its files. The lease ends after
 	// timeout plus margin, or one margin after the caller's last sign of life. 5 s to 1 h.
 	Margin Duration
-	// Choice is what the sandbox has in place of the environment's settings. More than these needs MayExceed.
+	// Choice replaces settings of the environment for the sandbox. Exceeding them needs MayExceed.
 	Choice SandboxChoice
-	// MayExceed: the caller may change the environment. The front end sets it.
+	// MayExceed: the caller may change the environment, so Choice may exceed it. The front end sets it.
 	MayExceed bool
 	// Files is a tar stream that is unpacked in /workspace before the command, nil for none.
 	Files io.Reader
-	// Collect are the paths to return in Collected after the command, as one tar stream, even if the command
-	// failed. Names in the stream are the absolute paths without the leading slash. A path with *, ?, [ or { is a
-	// pattern (** matches any number of directories); a backslash takes its meaning from such a character. A
-	// directory that matches is returned with everything in it.
+	// Collect are the paths to return in Collected after the command, as one tar stream, even if the command failed. Names
+	// in the stream are the absolute paths without the leading slash. A path with *, ?, [ or { is a pattern (** matches
+	// any number of directories); a backslash escapes such a character. A matching directory is returned with its content.
 	Collect   []string
 	Collected io.Writer
 }
@@ -83,7 +82,7 @@ func (r RunRequest) Normalize() (RunRequest, error) {
 	return r, InvalidFields("run", f)
 }
 
-// SandboxChoice is what a sandbox has in place of its environment's settings. Zero fields are the environment's.
+// SandboxChoice replaces settings of its environment for one sandbox. Zero fields keep the environment's.
 type SandboxChoice struct {
 	Image     string
 	Resources Resources
@@ -91,8 +90,8 @@ type SandboxChoice struct {
 	Network NetworkMode
 }
 
-// Apply returns the environment's settings with the choice. Errors: Invalid if a field is wrong or the backend has it
-// for the whole environment; Forbidden with ReasonScopeMissing if it is more than the environment has and mayExceed is
+// Apply returns the environment's settings with the choice. Errors: Invalid if a field is wrong, or if the backend sets
+// it for the whole environment; Forbidden with ReasonScopeMissing if it exceeds the environment's and mayExceed is
 // false, or with ReasonCeilingExceeded if it exceeds the tenant's ceiling.
 func (c SandboxChoice) Apply(spec EnvironmentSpec, mayExceed bool, t *Tenant) (EnvironmentSpec, error) {
 	if c == (SandboxChoice{}) {
@@ -125,7 +124,7 @@ func (c SandboxChoice) Apply(spec EnvironmentSpec, mayExceed bool, t *Tenant) (E
 	return spec, t.Check(spec)
 }
 
-// set returns a problem of each field that is set.
+// set returns the problem for each field that is set.
 func (c SandboxChoice) set(problem string) (f []Field) {
 	for _, field := range []struct {
 		name  string
@@ -138,7 +137,7 @@ func (c SandboxChoice) set(problem string) (f []Field) {
 	return f
 }
 
-// more returns the fields in which the choice is more than the environment has.
+// more returns the fields in which the choice exceeds the environment.
 func (c SandboxChoice) more(spec EnvironmentSpec) (f []Field) {
 	if c.Image != "" && c.Image != spec.Image {
 		f = append(f, Field{"image", fmt.Sprintf("must be %s, the environment's, not %s", spec.Image, c.Image)})

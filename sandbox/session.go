@@ -80,8 +80,8 @@ type CreateSession struct {
 	Cwd, User string
 }
 
-// Normalize fills in defaults and checks the request for a session of a lease. Variables that the lease's sandbox has
-// already, with the same values, are accepted and dropped. Errors: Invalid.
+// Normalize fills in defaults and checks the request for a session of a lease. It drops variables that the lease's
+// sandbox already has with the same values. Errors: Invalid.
 func (c CreateSession) Normalize(leaseID string) (CreateSession, error) {
 	if agent, environment, err := ParseLeaseID(leaseID); err == nil {
 		own := map[string]string{"AGENT_DID": agent, "ENVIRONMENT_ID": environment}
@@ -146,9 +146,9 @@ type ShellState struct {
 	Problem string
 }
 
-// Apply returns the variables and the directory of a session after a shell line. problems says what was not
-// kept and why; it contains no values. Variables that the environment blocks are not kept, nor is an env larger
-// than MaxSessionEnv. s comes from a sandbox and is not trusted.
+// Apply returns the variables and the directory of a session after a shell line. problems says what it drops and why;
+// it contains no values. It drops variables that the environment blocks, and an env larger than MaxSessionEnv. s comes
+// from a sandbox and is not trusted.
 func (s *ShellState) Apply(env map[string]string, cwd string,
 	blocked []string) (newEnv map[string]string, newCwd string, problems []string) {
 	if s == nil {

@@ -8,8 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FuzzShellState: the state that a shell line leaves behind comes from a sandbox. A session must stay usable
-// whatever it contains.
+// FuzzShellState: the state of a shell line comes from a sandbox. Whatever it contains, the session must stay usable.
 func FuzzShellState(f *testing.F) {
 	f.Add(`{"Cwd":"/workspace/a","Set":{"A":"1"},"Unset":["B"]}`)
 	f.Add(`{"Cwd":"/workspace/../etc","Set":{"DB_PASSWORD":"1","A=B":"2","C":"a\u0000"}}`)

@@ -27,7 +27,7 @@ const (
 	ScopeAgent            SnapshotScope = "agent"
 )
 
-// PersistFailure says what happens to a sandbox whose last snapshot cannot be saved.
+// PersistFailure is the policy for a sandbox whose last snapshot cannot be saved.
 type PersistFailure string
 
 // The values. The sandbox is frozen in both cases.
@@ -197,8 +197,8 @@ type LeaseSnapshot struct {
 	SavedAt time.Time `json:"saved_at,omitzero"`
 	// UnsavedSince is set while there are known changes that are not saved yet.
 	UnsavedSince time.Time `json:"unsaved_since,omitzero"`
-	// Error says why the last attempt to save failed, or what it waits for. FailingSince is when the first
-	// failure in a row happened. At GivesUpAt the sandbox of an ended lease is destroyed without a save.
+	// Error says why the last attempt to save failed, or what the save waits for. FailingSince is when the first failure
+	// in a row happened. At GivesUpAt the sandbox of an ended lease is destroyed without a save.
 	Error        string    `json:"error,omitempty"`
 	FailingSince time.Time `json:"failing_since,omitzero"`
 	GivesUpAt    time.Time `json:"gives_up_at,omitzero"`
@@ -229,7 +229,7 @@ type Snapshot struct {
 	// Generation and SandboxID identify the sandbox that saved it.
 	Generation int64  `json:"generation"`
 	SandboxID  string `json:"sandbox_id"`
-	// SavedAt is the time whose state the snapshot holds.
+	// SavedAt is the time of the state that the snapshot holds.
 	SavedAt time.Time `json:"saved_at"`
 	SHA256  string    `json:"sha256"`
 	// Bytes is the stored size. UnpackedBytes and Files describe the content.
@@ -264,10 +264,10 @@ func (f SnapshotFilter) Validate() error {
 	return InvalidFields("the filter of snapshots", checkLimit(nil, f.Limit, MaxPage))
 }
 
-// KeptDisk says what became of the disk of a sandbox whose environment has keep_disk, on a backend where a sandbox that
-// stops loses its disk. It is data of EventStopped and EventAwake.
+// KeptDisk describes the saved disk of a sandbox with keep_disk, on a backend where a stopped sandbox loses its disk.
+// It is data of EventStopped and EventAwake.
 type KeptDisk struct {
-	// SavedAt is when the disk was saved that the sandbox wakes with, or woke with. It is zero if there is none.
+	// SavedAt is when the disk was saved with which the sandbox wakes, or woke. It is zero if there is none.
 	SavedAt time.Time `json:"saved_at,omitzero"`
 	// Lost is why the sandbox wakes, or woke, with an empty disk; "" if it does not.
 	Lost string `json:"lost,omitempty"`

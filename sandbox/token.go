@@ -45,8 +45,8 @@ type Token struct {
 	// Name identifies the token's holder. It owns what the token creates, and events record it.
 	Name   string  `json:"name"`
 	Scopes []Scope `json:"scopes" nullable:"false"`
-	// Environments are path.Match patterns of the environments that the token may touch. Empty means all
-	// environments, and also what belongs to no environment.
+	// Environments are path.Match patterns of the environments that the token may touch. Empty means all environments, and
+	// objects that belong to none.
 	Environments []string `json:"environments,omitempty"`
 	// Ceiling bounds what a token with Environments may request.
 	Ceiling   Ceiling   `json:"ceiling,omitzero"`
@@ -163,8 +163,8 @@ type TokenChange struct {
 	ExpiresAt    time.Time `json:"expires_at,omitzero"`
 }
 
-// Ceiling bounds what a tenant may request. No other type defines such bounds. A field that is left out has the
-// bound that is safe without an operator's decision; for a size this is FormerDefaultResources, on Cloudflare basic.
+// Ceiling bounds what a tenant may request. No other type defines such bounds. An omitted field has a bound that is
+// safe without an operator's decision. For a size this is FormerDefaultResources, or basic on Cloudflare.
 type Ceiling struct {
 	Network        NetworkMode `json:"network,omitempty" enum:"none,restricted,full" doc:"Widest network mode. Default restricted."`
 	Root           bool        `json:"root,omitempty" doc:"Sandboxes may run as root. Default false."`
@@ -251,7 +251,7 @@ func (t *Tenant) Check(s EnvironmentSpec) error {
 	return t.refuse("environment", t.Ceiling.exceeded(s))
 }
 
-// CheckEnvironments rejects one more environment if there already are as many as allowed. Errors: as Check.
+// CheckEnvironments rejects one more environment if the allowed number exists. Errors: as Check.
 func (t *Tenant) CheckEnvironments(there int64) error {
 	if t == nil || t.Ceiling.Environments == 0 || there < t.Ceiling.Environments {
 		return nil
@@ -269,7 +269,7 @@ func counted(n int64, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
-// CheckLeases rejects one more lease in an environment that has as many as allowed. Errors: as Check.
+// CheckLeases rejects one more lease in an environment with the allowed number. Errors: as Check.
 func (t *Tenant) CheckLeases(there int64) error {
 	if t == nil || t.Ceiling.Leases == 0 || there < t.Ceiling.Leases {
 		return nil
@@ -313,7 +313,7 @@ func (c Ceiling) exceeded(s EnvironmentSpec) (f []Field) {
 	for i, m := range s.Mounts {
 		above(m.Writable && !c.WritableMounts, fmt.Sprintf("mounts[%d].writable", i), "writable_mounts", "must be false")
 	}
-	size := s.Size() // with that of companions
+	size := s.Size() // includes companions
 	most("resources.memory_mb", "memory_mb", size.MemoryMB, c.MemoryMB)
 	most("resources.cpu_millis", "cpu_millis", size.CPUMillis, c.CPUMillis)
 	most("resources.pids_limit", "pids_limit", size.PIDs, c.PIDs)
@@ -394,7 +394,8 @@ const maxNamespaceText = 512
 
 // Actor is the caller that requested a change. Events record it. The zero Actor is the service itself.
 type Actor struct {
-	// Name is "token:<name>", "oidc:<user>" or "secret:<id>" for HTTP callers, or names who works on the ledger directly.
+	// Name is "token:<name>", "oidc:<user>" or "secret:<id>" for HTTP callers. Otherwise it names the program that works
+	// on the ledger directly.
 	Name string
 	// Address is the caller's network address, "" if the request came over no network.
 	Address string

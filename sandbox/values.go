@@ -18,7 +18,7 @@ func (d Duration) String() string { return time.Duration(d).String() }
 // MarshalText implements encoding.TextMarshaler.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
-// UnmarshalText implements encoding.TextUnmarshaler; it accepts what time.ParseDuration accepts.
+// UnmarshalText implements encoding.TextUnmarshaler; it accepts the same texts as time.ParseDuration.
 func (d *Duration) UnmarshalText(b []byte) error {
 	v, err := time.ParseDuration(string(b))
 	if err != nil {

@@ -10,20 +10,20 @@ import (
 	"strings"
 )
 
-// Workspace is the content that each sandbox of an environment starts with in a directory of its own. The service
-// fetches it, so its credential stays outside of the sandbox.
+// Workspace is the initial content of a directory in each sandbox of an environment. The service fetches it, so its
+// credential stays outside of the sandbox.
 type Workspace struct {
 	Git *GitSource `json:"git,omitempty" doc:"Git repository that is fetched."`
-	// Branch is the name of the branch that each lease gets. It may have the placeholders of BranchPlaceholders.
+	// Branch is the name of each lease's branch. It may contain the placeholders of branchPlaceholders.
 	Branch string `json:"branch,omitempty" doc:"Branch of each lease. {agent}, {environment}, {lease} and {generation} are replaced. Default sandbox/{agent}/{generation}."`
-	// PushPrefix allows pushes, and begins the name of each pushed branch.
+	// PushPrefix allows pushes. It is the prefix of each pushed branch.
 	PushPrefix string `json:"push_prefix,omitempty" doc:"Lets callers push a lease's branch to the repository, under this prefix and the branch's name, such as agents/. The service pushes, with the credential. Not with file://, which is only read. Default: no push."`
-	// OnEnd says what becomes of the commits when the lease ends.
+	// OnEnd says what happens to the commits when the lease ends.
 	OnEnd WorkspaceEnd `json:"on_end,omitempty" enum:"bundle,push,discard" doc:"What becomes of the commits of a lease's branch when the lease ends: bundle keeps them and their diff for readers; push pushes them under push_prefix and keeps the diff, and keeps the bundle if the push fails; discard loses them. Default bundle."`
 	Path  string       `json:"path,omitempty" doc:"Directory in the sandbox, below /workspace. It is replaced. Default: /workspace and the name of the repository."`
 }
 
-// WorkspaceEnd says what becomes of the commits of a workspace when its lease ends.
+// WorkspaceEnd says what happens to the commits of a workspace when its lease ends.
 type WorkspaceEnd string
 
 // The ends.
@@ -36,7 +36,7 @@ const (
 	WorkspaceEndDiscard WorkspaceEnd = "discard"
 )
 
-// MaxKeptWorkspace limits the bundle that is kept of a lease that has ended, in bytes.
+// MaxKeptWorkspace limits the bundle that is kept after the end of a lease, in bytes.
 const MaxKeptWorkspace = 100 << 20
 
 // GitSource is a Git repository that the service fetches.
@@ -49,9 +49,9 @@ type GitSource struct {
 	Submodules bool `json:"submodules,omitempty" doc:"Fetch submodules too, from hosts that the service allows. They get the credential only from the repository's own host. Default false."`
 	// Credential names the secret. No sandbox gets it.
 	Credential string `json:"credential_secret,omitempty" doc:"Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this secret. Required with ssh, not with file. Default: none."`
-	// Username goes with the credential.
+	// Username is the user of the credential.
 	Username string `json:"username,omitempty" doc:"User that goes with the credential. Default x-access-token. Not with ssh, whose URL names the user."`
-	// KnownHosts are the keys that the server may have.
+	// KnownHosts are the accepted keys of the server.
 	KnownHosts string `json:"known_hosts,omitempty" doc:"Lines with the keys that an ssh server may have, as in ~/.ssh/known_hosts. No other key is trusted. Default: those of the service (--workspace-known-hosts)."`
 }
 
@@ -65,7 +65,7 @@ const (
 	defaultRepositoryFolder = "repository"
 )
 
-// branchPlaceholders are what Branch may contain in braces.
+// branchPlaceholders are the placeholders that Branch may contain.
 var branchPlaceholders = []string{"{agent}", "{environment}", "{lease}", "{generation}"}
 
 // withDefaults returns the workspace with all defaults filled in.
@@ -87,20 +87,20 @@ func (w *Workspace) withDefaults() *Workspace {
 	return &filled
 }
 
-// repositoryName is the last part of the URL, as git clone names a directory.
+// repositoryName returns the last part of the URL, like the directory name of git clone.
 func (g GitSource) repositoryName() string {
 	name := strings.TrimRight(g.URL, "/")
 	if u, err := ParseGitURL(name); err == nil {
 		name = u.Path
 	}
 	name = strings.TrimSuffix(path.Base(name), ".git")
-	if !secretName().MatchString(name) { // a plain file name
+	if !secretName().MatchString(name) { // it must be a plain file name
 		return defaultRepositoryFolder
 	}
 	return name
 }
 
-// IsSSH reports whether the repository is behind ssh.
+// IsSSH reports whether the repository is fetched over ssh.
 func (g GitSource) IsSSH() bool {
 	u, err := ParseGitURL(g.URL)
 	return err == nil && u.Scheme == "ssh"
@@ -118,7 +118,7 @@ func (w Workspace) BranchOf(agent, environment, lease string, generation int64) 
 		"{generation}", strconv.FormatInt(generation, 10)).Replace(w.Branch)
 }
 
-// RefSlug returns a text as one component of a ref's name. What a component cannot have becomes '-'.
+// RefSlug returns a text as one component of a ref's name. It replaces invalid characters by '-'.
 func RefSlug(text string) string {
 	slug := strings.Map(func(r rune) rune {
 		if r < 0x80 && (r == '.' || r == '_' || r == '-' || isAlphanumeric(byte(r))) {
@@ -139,8 +139,7 @@ func RefSlug(text string) string {
 	return slug
 }
 
-// refProblem returns what is wrong with the name of a ref, "" if nothing is. The rules are those of
-// git check-ref-format.
+// refProblem returns the problem of a ref's name, "" if it has none. The rules are those of git check-ref-format.
 func refProblem(name string) string {
 	bad := func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`~^:?*[\`, r) }
 	switch {
@@ -288,7 +287,7 @@ type WorkspaceReady struct {
 type WorkspaceCollected struct {
 	Branch string `json:"branch"`
 	Commit string `json:"commit"`
-	// Commits counts the commits of the lease. Without any, nothing is kept.
+	// Commits counts the commits of the lease. Without commits, nothing is kept.
 	Commits     int64 `json:"commits"`
 	BundleBytes int64 `json:"bundle_bytes,omitempty"`
 	DiffBytes   int64 `json:"diff_bytes,omitempty"`
@@ -330,11 +329,11 @@ type WorkspacePushed struct {
 	Commit string `json:"commit"`
 }
 
-// scpForm is the form user@host:path, which Git takes for ssh.
+// scpForm is the form user@host:path, which Git reads as an ssh URL.
 var scpForm = regexp.MustCompile(`^([^/@:]+)@([^/@:\[\]]+):([^/].*|/.+)$`)
 
-// ParseGitURL parses the URL of a repository, also in the form user@host:path of ssh. The path of that form may be
-// relative, to the user's home directory.
+// ParseGitURL parses the URL of a repository, including the ssh form user@host:path. Its path may be relative to the
+// user's home directory.
 func ParseGitURL(text string) (*url.URL, error) {
 	if m := scpForm.FindStringSubmatch(text); m != nil && !strings.Contains(text, "://") {
 		return &url.URL{Scheme: "ssh", User: url.User(m[1]), Host: m[2], Path: m[3]}, nil
@@ -342,7 +341,7 @@ func ParseGitURL(text string) (*url.URL, error) {
 	return url.Parse(text)
 }
 
-// GitURLProblem returns what is wrong with the URL of a repository, "" if nothing is.
+// GitURLProblem returns the problem of a repository's URL, "" if it has none.
 func GitURLProblem(text string) string {
 	u, err := ParseGitURL(text)
 	if err != nil || len(text) > 2048 ||
@@ -375,7 +374,7 @@ func GitURLProblem(text string) string {
 	return ""
 }
 
-// fileScheme is that of a repository on the service's machine.
+// fileScheme is the URL scheme of a repository on the service's machine.
 const fileScheme = "file"
 
 // fileURLProblem is GitURLProblem for a repository on the service's machine.

@@ -33,7 +33,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestMain gives every test the credentials of an S3 service that accepts any, and none of the machine's.
+// TestMain gives every test credentials for an S3 service that accepts any, and hides the machine's.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true",
@@ -49,7 +49,7 @@ func TestMain(m *testing.M) {
 const (
 	purpose  = "a purpose"
 	snapshot = "1/2/3.tar.zst"
-	// output is what a command wrote: more than the ledger holds.
+	// output is part of a command's output, which is larger than the ledger keeps.
 	output = "a line that a command wrote\n"
 )
 

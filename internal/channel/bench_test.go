@@ -40,7 +40,7 @@ func nothing(context.Context, channel.Request, io.Reader, *wire.Writer) wire.Res
 	return wire.Result{}
 }
 
-// BenchmarkRoundTrip is of an operation that does nothing.
+// BenchmarkRoundTrip measures an operation that does nothing.
 func BenchmarkRoundTrip(b *testing.B) {
 	for name, dial := range map[string]channel.Dial{
 		"pipe": newGuest(b, nothing, channel.ServerConfig{}).dial, "socket": socketDial(b, nothing),
@@ -59,7 +59,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 
 const bulk = 100 << 20
 
-// BenchmarkOutput is of 100 MiB from the guest, BenchmarkInput of as much to it.
+// BenchmarkOutput sends 100 MiB from the guest, BenchmarkInput as much to it.
 func BenchmarkOutput(b *testing.B) {
 	c := newClient(b, socketDial(b, func(_ context.Context, _ channel.Request, _ io.Reader, out *wire.Writer) wire.Result {
 		piece := make([]byte, 32<<10)

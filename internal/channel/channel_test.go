@@ -125,7 +125,7 @@ func (f *fragile) Write(p []byte) (int, error) {
 	return f.Conn.Write(p)
 }
 
-// TestInputsOfAnySizeArriveWhole: from a megabyte on they are sent in larger pieces.
+// TestInputsOfAnySizeArriveWhole includes inputs from a megabyte on, which have larger pieces.
 func TestInputsOfAnySizeArriveWhole(t *testing.T) {
 	c := newClient(t, newGuest(t, echo, channel.ServerConfig{}).dial)
 	for _, size := range []int{0, 1, 1<<20 - 1, 1 << 20, 1<<20 + 1, 5<<20 + 12345} {
@@ -238,7 +238,7 @@ func TestGuestThatStartsAnewLosesTheSession(t *testing.T) {
 	}
 }
 
-// TestShutdownTakesTheSessionWhereNoCarrierCanBeDialled has dials hang, or fail, after the first.
+// TestShutdownTakesTheSessionWhereNoCarrierCanBeDialled lets all dials but the first hang or fail.
 func TestShutdownTakesTheSessionWhereNoCarrierCanBeDialled(t *testing.T) {
 	for name, next := range map[string]channel.Dial{
 		"hangs": func(ctx context.Context) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() },

@@ -27,7 +27,7 @@ func TestAPingIsASignOfLifeAndASilentGuestGivesNone(t *testing.T) {
 	if c := client.Contact(); c.Connected || !c.Heard.IsZero() {
 		t.Errorf("before the first ping the contact is %+v", c)
 	}
-	for range 2 { // by a new carrier, and by one that is there
+	for range 2 { // on a new carrier, then on the existing one
 		began := time.Now()
 		if err := client.Ping(t.Context()); err != nil {
 			t.Fatal(err)

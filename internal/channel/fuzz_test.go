@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// FuzzHello: a hello comes from the other side. It is taken whole, with no byte after it, or refused.
+// FuzzHello: a hello comes from the other side. It is read completely, without any byte after it, or refused.
 func FuzzHello(f *testing.F) {
 	var good bytes.Buffer
 	if err := writeHello(&good,
@@ -41,7 +41,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzSessionFrames: whatever a carrier brings, a session takes only bytes in their order, and keeps what it has to.
+// FuzzSessionFrames: whatever a carrier delivers, a session accepts only bytes in order, and keeps what it must.
 func FuzzSessionFrames(f *testing.F) {
 	data := func(offset int64, text string) []byte {
 		return append(appendOffset(appendHead(nil, frameData, offsetSize+len(text)), offset), text...)
@@ -80,7 +80,7 @@ func FuzzSessionFrames(f *testing.F) {
 	})
 }
 
-// sequence is what a simple reader takes of the frames in a stream.
+// sequence returns the bytes that a simple reader accepts from the frames of a stream.
 func sequence(b []byte) (taken []byte) {
 	acked := int64(0)
 	for len(b) >= frameHeader {
@@ -113,7 +113,7 @@ func sequence(b []byte) (taken []byte) {
 	return taken
 }
 
-// script is a carrier that brings what is written down, in pieces. With sent, it waits for the first Write.
+// script is a carrier that delivers a written stream in pieces. With sent, it waits for the first Write.
 type script struct {
 	net.Conn
 	in    *bytes.Reader
@@ -136,7 +136,7 @@ func (s *script) Write(p []byte) (int, error) {
 
 func (s *script) Close() error { return nil }
 
-// FuzzRequest: a request takes memory for what has come, and is bounded.
+// FuzzRequest: a request uses memory for received bytes only, and is bounded.
 func FuzzRequest(f *testing.F) {
 	f.Add([]byte("\x00\x00\x00\x15{\"op\":\"get\",\"id\":\"x\"}rest"))
 	f.Add([]byte("\xff\xff\xff\xff{"))
@@ -150,7 +150,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzInput: however the frames of an input are cut, only an end frame ends it well.
+// FuzzInput: however an input's frames are cut, only an end frame ends it without error.
 func FuzzInput(f *testing.F) {
 	var good bytes.Buffer
 	if err := sendInput(&good, bytes.NewReader([]byte("content"))); err != nil {
@@ -171,7 +171,7 @@ func FuzzInput(f *testing.F) {
 	})
 }
 
-// inputOf is what a simple reader makes of an input.
+// inputOf returns what a simple reader reads from an input.
 func inputOf(b []byte) (content []byte, ended bool) {
 	for len(b) >= inputHeader {
 		kind, size := b[0], int64(binary.BigEndian.Uint32(b[1:]))
@@ -196,7 +196,7 @@ func inputOf(b []byte) (content []byte, ended bool) {
 	return content, false
 }
 
-// FuzzGuest: whatever a guest sends after a good hello, a call ends, and so does the client.
+// FuzzGuest: whatever a guest sends after a valid hello, a call ends, and so does the client.
 func FuzzGuest(f *testing.F) {
 	muxed := func(offset int64, kind byte, flags uint16, id, length uint32, body string) []byte {
 		b := appendOffset(appendHead(nil, frameData, offsetSize+muxHeader+len(body)), offset)

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// actor plays a guest by hand: it reads the client's hello, answers, and goes on with act.
+// actor plays a guest by hand: it reads the client's hello, answers, and continues with act.
 func actor(t *testing.T, answer string, act func(conn net.Conn)) channel.Dial {
 	t.Helper()
 	return func(context.Context) (net.Conn, error) {
@@ -54,7 +54,7 @@ func takeHello(r io.Reader) error {
 
 const goodHello = `{"version":1,"min":1,"max":1,"known":true,"a field of a later release":[1]}`
 
-// frame is one of a carrier; muxed is a data frame with a frame of the multiplexer.
+// frame returns a frame of a carrier; muxed returns a data frame with a frame of the multiplexer.
 func frame(kind byte, payload ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{kind}, uint32(len(payload))), payload...)
 }
@@ -120,10 +120,10 @@ func TestHelloOfAnotherProtocolIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestCallReturnsAlthoughTheGuestTakesNothing: neither a full session nor a guest that stops in the middle of a frame
-// can hold a call back.
+// TestCallReturnsAlthoughTheGuestTakesNothing checks that neither a full session nor a guest that stops in the middle
+// of a frame can block a call.
 func TestCallReturnsAlthoughTheGuestTakesNothing(t *testing.T) {
-	half := muxed(0, 0, 0, 1, 1000) // and none of the 1000 bytes
+	half := muxed(0, 0, 0, 1, 1000) // without its 1000 bytes
 	c := newClient(t, actor(t, goodHello, func(conn net.Conn) {
 		conn.Write(half) //nolint:errcheck // the client closes the carrier
 	}))
@@ -161,16 +161,16 @@ func TestVersionsAreNegotiated(t *testing.T) {
 	}
 }
 
-// TestShutdownOvertakesBulkData: many operations whose readers take nothing fill the session in both directions.
+// TestShutdownOvertakesBulkData fills the session in both directions with many operations whose readers accept nothing.
 func TestShutdownOvertakesBulkData(t *testing.T) {
 	down := make(chan struct{})
-	end := sync.OnceFunc(func() { close(down) }) // on a busy machine it may be asked twice
+	end := sync.OnceFunc(func() { close(down) }) // on a busy machine it may be called twice
 	g := newGuest(t, func(ctx context.Context, r channel.Request, _ io.Reader, out *wire.Writer) wire.Result {
 		if r.Op == channel.OpShutdown {
 			end()
 			return wire.Result{}
 		}
-		for ctx.Err() == nil { // it reads nothing of its input
+		for ctx.Err() == nil { // it does not read its input
 			if _, err := out.Stdout().Write(make([]byte, 32<<10)); err != nil {
 				break
 			}

@@ -13,7 +13,7 @@ import (
 
 func TestRepeatedOperationIsNotCarriedOutAgain(t *testing.T) {
 	journal := channel.NewJournal()
-	if _, err := journal.Begin("before", channel.OpPut); err != nil { // by a guest that ended
+	if _, err := journal.Begin("before", channel.OpPut); err != nil { // by an earlier guest
 		t.Fatal(err)
 	}
 	counts, begun, proceed := map[string]int{}, make(chan struct{}), make(chan struct{})
@@ -96,7 +96,7 @@ func TestOperationGivenUpBeforeItWasCarriedOutMayBeRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 		if result.Problem == wire.ProblemConflict {
-			continue // the guest is about to learn of it
+			continue // the guest will notice soon
 		}
 		if result.Problem != "" || result.ExitCode != len("all of it") {
 			t.Errorf("%+v", result)

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// tree makes files, directories ("dir/") and links ("name -> target") in a directory of its own.
+// tree creates files, directories ("dir/") and links ("name -> target") in a new directory.
 func tree(t *testing.T, entries ...string) string {
 	t.Helper()
 	dir, err := filepath.EvalSymlinks(t.TempDir())
@@ -46,7 +46,7 @@ func newHost(t *testing.T, c host.Config) *host.Host {
 	return h
 }
 
-// wantRefused checks that exactly one field is wrong, and what is said of it.
+// wantRefused checks that exactly one field is wrong, and its problem.
 func wantRefused(t *testing.T, err error, field, says string) {
 	t.Helper()
 	var e *sandbox.Error
@@ -95,7 +95,7 @@ func TestALinkLeadsToNothingThatIsNotAllowed(t *testing.T) {
 	if err != nil || resolved[0].Source != filepath.Join(dir, "sub") {
 		t.Errorf("an allowed link is %v: %v", resolved, err)
 	}
-	// A link that is put there after the environment was.
+	// A link that is created after the environment.
 	if err := errors.Join(os.Remove(filepath.Join(dir, "sub")),
 		os.Symlink(outside, filepath.Join(dir, "sub"))); err != nil {
 		t.Fatal(err)
@@ -164,7 +164,7 @@ func TestVariablesAreReadWhereTheServiceRuns(t *testing.T) {
 		t.Errorf("of all that are allowed: %v: %v", env, err)
 	}
 
-	// All that are allowed by name and set, but not those that no sandbox may have.
+	// All variables that are allowed by name and set, except those that no sandbox may have.
 	every := sandbox.HostAccess{EnvPassthrough: []string{"*"}, EnvBlocked: []string{"empty"}}
 	names := []string{"LANG", "EMPTY", "UNSET", "DATABASE_URL"}
 	named := newHost(t, host.Config{Variables: names, LookupEnv: func(name string) (string, bool) {

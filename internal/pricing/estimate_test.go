@@ -76,7 +76,7 @@ func TestEstimateAgreesWithCost(t *testing.T) {
 		awake := time.Duration(rapid.Int64Range(0, int64(24*time.Hour)).Draw(t, "awake"))
 		e := pricing.EstimateMonth(book, size, pricing.Usage{Leases: 1, HoursPerDay: awake, CPUSharePercent: 100})
 		cost := pricing.Cost(book, size, 30*awake, 30*(24*time.Hour-awake), 30*awake)
-		if diff := e.Total - cost; diff > 2 || diff < -2 { // three rounded parts against one
+		if diff := e.Total - cost; diff > 2 || diff < -2 { // three rounded parts, compared with one
 			t.Fatalf("estimate %d, cost %d", e.Total, cost)
 		}
 	})
@@ -138,7 +138,7 @@ func TestEachPartOfAnEstimateIsRoundedHalfUp(t *testing.T) {
 			t.Errorf("%d quarters: memory %d and CPU %d nano-dollars, want %d", quarters, got.Memory, got.CPU, want)
 		}
 	}
-	// The price is of a decimal or a binary gigabyte.
+	// The price is per decimal or per binary gigabyte.
 	for mb, want := range map[int64]sandbox.NanoUSD{400: 0, 700: 1, 1300: 1, 1700: 2} {
 		if got := pricing.EstimateMonth(perSecond, sandbox.Resources{DiskMB: mb}, second); got.Disk != want {
 			t.Errorf("%d MB of disk: %d nano-dollars, want %d", mb, got.Disk, want)

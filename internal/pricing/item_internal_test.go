@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// BenchmarkItem prices one amount of a usage record with each of the two kinds of numbers.
+// BenchmarkItem prices one amount of a usage record with each of the two number types.
 func BenchmarkItem(b *testing.B) {
 	const amount, held, price = 2048, int64(37 * time.Minute), 2500
 	b.Run("wide", func(b *testing.B) {

@@ -55,8 +55,8 @@ func TestRequestsAndDurableObjectsAreALineOfTheirOwn(t *testing.T) {
 	}
 }
 
-// TestTheGuideHasTheBillsOfAMonth holds the guide's table against the estimate. The least that Durable Objects cost is
-// that of less time awake: 10 s of every 300 s, or 20 s of every command and 10 s of every alarm.
+// TestTheGuideHasTheBillsOfAMonth compares the guide's table with the estimate. The lowest cost of Durable Objects
+// assumes less time awake: 10 s of every 300 s, or 20 s of every command and 10 s of every alarm.
 func TestTheGuideHasTheBillsOfAMonth(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../templates/guides/cloudflare.md")
@@ -85,7 +85,7 @@ func TestTheGuideHasTheBillsOfAMonth(t *testing.T) {
 	}
 }
 
-// dollars writes cents with commas.
+// dollars formats cents with commas.
 func dollars(n sandbox.NanoUSD) string {
 	whole, cents, _ := strings.Cut(n.Cents(), ".")
 	if len(whole) > 3 {
@@ -96,7 +96,7 @@ func dollars(n sandbox.NanoUSD) string {
 
 func TestEgressIsPricedByRegion(t *testing.T) {
 	t.Parallel()
-	want := map[string]sandbox.NanoUSD{ // of 2,000 GB
+	want := map[string]sandbox.NanoUSD{ // for 2,000 GB
 		"North America and Europe": 25_000_000_000, "Oceania, Korea and Taiwan": 75_000_000_000,
 		"everywhere else": 60_000_000_000,
 	}

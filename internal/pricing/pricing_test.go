@@ -50,7 +50,7 @@ func TestEachItemIsRoundedHalfUpOnce(t *testing.T) {
 	}
 }
 
-// items is the number of items of a cost.
+// items is the number of items in a cost.
 const items = 4
 
 func TestCutPeriodsCostTheSameToWithinRounding(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A repeat of the command helps none of these, so none is Unavailable.
+// Repeating the command would not help, so none of these errors is Unavailable.
 func TestCreateRefusesAFileThatCannotBe(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

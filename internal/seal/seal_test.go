@@ -94,7 +94,7 @@ func TestANewKeySealsAndOldOnesStillOpen(t *testing.T) {
 	if must[bool](t)(k.Stale(fresh)) {
 		t.Error("what the new key sealed is stale")
 	}
-	// A program that had read the file before reads it again for a key that it does not know.
+	// A program that has read the file reads it again for an unknown key.
 	for _, s := range [][]byte{sealed, fresh} {
 		if text := must[[]byte](t)(seal.InFile(file, false).Open(s, "token")); string(text) != "hunter2" {
 			t.Errorf("it opens as %q", text)

@@ -240,7 +240,7 @@ func (v *Service) Started(tx *ledger.Tx, s *ledger.Sandbox, _ bool) error {
 	return err
 }
 
-// Reseal encrypts all values again, in one transaction, that are not sealed under the first key of the key file. Then
+// Reseal re-encrypts, in one transaction, all values that are not sealed under the first key of the key file. Then
 // older keys can be removed from the file. others does the same for sealed data besides secrets. Reseal returns how
 // many values it sealed. If it cannot open a value, it continues with the others and returns an error.
 func (v *Service) Reseal(ctx context.Context,

@@ -90,7 +90,7 @@ func TestProblemsNameTheirFields(t *testing.T) {
 	}
 }
 
-// TestWhatIsValidIsReadAsByEncodingJSON has every form of a value, with space around it.
+// TestWhatIsValidIsReadAsByEncodingJSON tries every form of a value, with space around it.
 func TestWhatIsValidIsReadAsByEncodingJSON(t *testing.T) {
 	t.Parallel()
 	const body = ` { "image" : "a\"\\" , "command":[ "x" , "\\" ],"data":"AAEC","env":{ "A" : "}" , "B":"" , "" : "" },
@@ -109,7 +109,7 @@ func TestWhatIsValidIsReadAsByEncodingJSON(t *testing.T) {
 	}
 }
 
-// TestALargeWrongBodyHasAShortAnswer: a sender must not be able to have megabytes sent or compared.
+// TestALargeWrongBodyHasAShortAnswer checks that a sender cannot cause an answer or comparison of megabytes.
 func TestALargeWrongBodyHasAShortAnswer(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("é", 1<<20)
@@ -157,7 +157,7 @@ func BenchmarkLarge(b *testing.B) {
 	}
 }
 
-// BenchmarkLenient is the decoder that a body had before, for comparison.
+// BenchmarkLenient measures the earlier decoder of bodies, for comparison.
 func BenchmarkLenient(b *testing.B) {
 	body := bodyOf(8<<20 - 100)
 	b.SetBytes(int64(len(body)))

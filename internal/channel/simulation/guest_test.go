@@ -69,7 +69,7 @@ func (k *keeper) start(id string) *command {
 	return c
 }
 
-// send writes a command's output from an offset on, until it ends.
+// send writes a command's output from an offset, until it ends.
 func (c *command) send(ctx context.Context, out io.Writer, offset int64) wire.Result {
 	defer context.AfterFunc(ctx, func() {
 		c.mu.Lock()
@@ -122,7 +122,7 @@ func (k *keeper) handle(ctx context.Context, r channel.Request, in io.Reader, ou
 	}
 }
 
-// broker is the part of the guest that speaks the protocol. What it does after its crash has no effect.
+// broker is the part of the guest that speaks the protocol. Its actions after its crash have no effect.
 type broker struct {
 	*channel.Server
 	journal channel.Journal
@@ -160,7 +160,7 @@ func (b *broker) isCrashed() bool {
 	return b.crashed
 }
 
-// restart ends the broker without its journal taking notice, and starts another.
+// restart ends the broker without informing its journal, and starts another.
 func (k *keeper) restart() {
 	k.mu.Lock()
 	old := k.broker

@@ -28,12 +28,12 @@ func (d *dice) n(limit int) int {
 // upTo returns a duration below max.
 func (d *dice) upTo(limit time.Duration) time.Duration { return time.Duration(d.n(int(limit))) }
 
-// once is true once in n.
+// once returns true once in n.
 func (d *dice) once(n int) bool { return d.n(n) == 0 }
 
 var errBroken = errors.New("the carrier broke")
 
-// network makes carriers that delay, break and linger.
+// network creates carriers that delay, break and linger.
 type network struct {
 	*dice
 	wg   sync.WaitGroup
@@ -41,7 +41,7 @@ type network struct {
 
 	mu     sync.Mutex
 	frozen chan struct{}  // closed when the guest thaws; nil while it runs
-	seen   map[string]int // what happened, over all seeds
+	seen   map[string]int // counts of events, over all seeds
 	pipes  map[*pipe]bool
 }
 
@@ -49,7 +49,7 @@ func newNetwork(d *dice, seen map[string]int) *network {
 	return &network{dice: d, seen: seen, pipes: map[*pipe]bool{}}
 }
 
-// saw counts what happened.
+// saw counts an event.
 func (n *network) saw(what string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -89,7 +89,7 @@ func (n *network) end() {
 	n.wg.Wait()
 }
 
-// connect makes a carrier: either direction may break after some bytes, and its ends learn of that at different times.
+// connect creates a carrier. Either direction may break after some bytes, and its ends notice that at different times.
 func (n *network) connect() (client, guest net.Conn) {
 	up, down := n.pipe(), n.pipe()
 	return &end{in: down, out: up}, &end{in: up, out: down}
@@ -122,8 +122,8 @@ type pipe struct {
 	cond    sync.Cond
 	flight  []byte // written and not delivered
 	arrived []byte
-	closed  bool // by the writer: the reader gets what is in flight, and then the end
-	unread  bool // by the reader: a writer learns of that
+	closed  bool // by the writer: the reader gets the bytes in flight, then the end
+	unread  bool // by the reader: a writer notices
 	broken  bool
 }
 
@@ -137,7 +137,7 @@ func (p *pipe) deliver() {
 		}
 		done := p.broken || p.unread || len(p.flight) == 0
 		p.mu.Unlock()
-		switch { // most bytes come soon, some late: also those of a carrier that its writer has closed
+		switch { // most bytes arrive soon, some late, even after the writer has closed the carrier
 		case !p.calm && p.once(50):
 			time.Sleep(p.upTo(40 * time.Second))
 		default:
@@ -206,7 +206,7 @@ func (p *pipe) write(b []byte) (int, error) {
 
 // end is one side of a carrier.
 type end struct {
-	net.Conn // nil: the channel may use no more than Read, Write and Close
+	net.Conn // nil: the channel may only use Read, Write and Close
 	in, out  *pipe
 }
 

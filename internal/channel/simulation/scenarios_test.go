@@ -16,19 +16,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// scenarios are about the protocol's times. They run in the bubble of the simulation, see the package's comment.
+// scenarios test the protocol's times. They run in the bubble of the simulation, see the package's comment.
 var scenarios = []func(*stage){
 	silentGuestGetsAnotherCarrier, suspendedGuestIsLeftAlone, idleClientDoesNothing, guestDropsSessionsWithoutCarrier,
 	goneSandboxFailsAtOnce, parkedCarrierWaits, helloHasALimit,
 }
 
-// stage is a guest and a client over carriers that keep what they promise.
+// stage is a guest and a client over reliable carriers.
 type stage struct {
 	*testing.T
 	*network
 	server  *channel.Server
 	client  *channel.Client
-	began   chan struct{} // gets each operation that began
+	began   chan struct{} // receives each operation that began
 	proceed chan struct{} // closed: operations end
 	gaveUp  atomic.Int64  // operations whose context ended
 	dials   atomic.Int64
@@ -38,7 +38,7 @@ type stage struct {
 	refusal  error // of dials
 }
 
-// refuse makes dials fail, or not.
+// refuse sets the error of dials; nil allows them.
 func (s *stage) refuse(err error) {
 	s.dialMu.Lock()
 	defer s.dialMu.Unlock()
@@ -92,7 +92,7 @@ func (s *stage) dial(context.Context) (net.Conn, error) {
 	return client, nil
 }
 
-// call begins an operation, and returns where its error comes.
+// call begins an operation, and returns a channel with its error.
 func (s *stage) call() chan error {
 	ended := make(chan error, 1)
 	go func() {
@@ -152,7 +152,7 @@ func idleClientDoesNothing(s *stage) {
 	if n := s.dials.Load(); n != 1 || !s.client.Idle() {
 		s.Errorf("an idle client dialed %d times", n)
 	}
-	for range 2 { // the session is resumed, and later begun anew: the caller learns of neither
+	for range 2 { // the session is resumed, then replaced: the caller notices neither
 		if err := <-s.call(); err != nil {
 			s.Error(err)
 		}
@@ -210,7 +210,7 @@ func helloHasALimit(s *stage) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	conn.Write([]byte("SBX")) //nolint:errcheck // a read tells
+	conn.Write([]byte("SBX")) //nolint:errcheck // a read reports it
 	began := time.Now()
 	_, err = conn.Read(make([]byte, 1))
 	if took := time.Since(began); err == nil || took < 9*time.Second || took > 11*time.Second {

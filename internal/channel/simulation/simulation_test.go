@@ -1,8 +1,8 @@
 // Package simulation_test runs clients and guests in simulated time, over carriers that break, delay and linger, with
-// guests that freeze and brokers and clients that start anew.
+// guests that freeze and brokers and clients that restart.
 //
-// All of it is one bubble in a process of its own: the multiplexer shares timers between sessions, and a timer of one
-// bubble must not come into another.
+// All scenarios run in one bubble in a separate process. The multiplexer shares timers between sessions, and a timer of
+// one bubble must not reach another.
 package simulation_test
 
 import (
@@ -28,7 +28,7 @@ var (
 	seeds = flag.Uint64("simulation.seeds", 0, "the number of seeds; 0 chooses")
 )
 
-// limit is the simulated time that the work of one seed may take. No fault lasts that long.
+// limit is the simulated time for the work of one seed. No fault lasts that long.
 const limit = 2 * time.Hour
 
 func TestSimulation(t *testing.T) {
@@ -124,7 +124,7 @@ func (w *world) current() *channel.Client {
 	return w.client
 }
 
-// disturb freezes the guest and restarts brokers and clients, for a time: a large file needs a session that lasts.
+// disturb freezes the guest and restarts brokers and clients, for a limited time: a large file needs a long session.
 func (w *world) disturb(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, limit/4)
 	defer cancel()
@@ -185,7 +185,7 @@ func (w *world) runCommand(ctx context.Context, id string) {
 			follow = false
 			sleep(ctx, w.upTo(time.Second))
 		case result.Problem != "":
-			follow = true // the broker ended, and could still say so
+			follow = true // the broker ended, but could still report it
 		default:
 			w.compare(id, out.Bytes(), result)
 			return
@@ -208,7 +208,7 @@ func (w *world) compare(id string, got []byte, result wire.Result) {
 	}
 }
 
-// writeFile writes a file, and repeats that by its id until the result is known.
+// writeFile writes a file, and repeats the request with the same id until the result is known.
 func (w *world) writeFile(ctx context.Context, id string) {
 	sleep(ctx, w.upTo(30*time.Second))
 	content := bytes.Repeat([]byte(id), 1+w.n(1<<w.n(17)))

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mib is what a written file of the tests takes, beside a few blocks for its directory.
+// mib is the size of a test's file, without a few blocks for its directory.
 const mib = 1 << 20
 
-// diskOf measures a tree alone: all processes of the machine hold files without a name, other tests too.
+// diskOf measures only a tree: all processes of the machine, other tests too, hold files without a name.
 func diskOf(t *testing.T, root string) int64 {
 	t.Helper()
 	w := walk{elsewhere: mountsBelow([]string{root}), buffer: make([]byte, 4096)}
@@ -93,7 +93,7 @@ func TestAFileWithoutANameTakesDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	second, err := unix.Dup(int(f.Fd())) // of one file, which counts once
+	second, err := unix.Dup(int(f.Fd())) // of the same file, which counts once
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,7 +117,8 @@ func TestAFileWithoutANameTakesDisk(t *testing.T) {
 	}
 }
 
-// TestNoTreeIsTooDeepToBeMeasured: no path leads to its end, and one descriptor for each level would be too many.
+// TestNoTreeIsTooDeepToBeMeasured uses a tree whose end no path reaches. One descriptor for each level would be too
+// many.
 func TestNoTreeIsTooDeepToBeMeasured(t *testing.T) {
 	t.Parallel()
 	const levels = 3000
@@ -142,7 +143,7 @@ func TestNoTreeIsTooDeepToBeMeasured(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	wide := filepath.Join(dir, "wide") // more entries than fit one read, so that the walk goes on where it stood
+	wide := filepath.Join(dir, "wide") // more entries than one read returns, so that the walk must continue
 	if err := os.Mkdir(wide, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// BenchmarkPut unpacks 100 MiB, and reports how many times as long that takes as tar(1) does in the same directory.
+// BenchmarkPut unpacks 100 MiB, and reports the time as a multiple of tar(1)'s in the same directory.
 func BenchmarkPut(b *testing.B) {
 	if _, err := exec.LookPath("tar"); err != nil {
 		b.Skip(err)
@@ -93,7 +93,7 @@ func many(b *testing.B, files, size int) []byte {
 	return archive(b, strings.Repeat("x", size), entries...).Bytes()
 }
 
-// BenchmarkStat shows what one operation costs by itself: with an identity, a thread.
+// BenchmarkStat shows the fixed cost of an operation: with an identity, a thread.
 func BenchmarkStat(b *testing.B) {
 	base := b.TempDir()
 	for _, dir := range []string{filepath.Join(base, "workspace"), base, filepath.Dir(base)} {

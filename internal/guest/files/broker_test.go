@@ -23,7 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// The ids of a test: those of the process that calls the package, of the sandbox, and of a user that is neither.
+// The ids of a test: the calling process, the sandbox, and another user.
 const (
 	brokerID  = 65533
 	sandboxID = 0x70000010
@@ -35,7 +35,7 @@ const (
 	baseVariable = "GO_TEST_BASE"
 )
 
-// TestMain is also sandboxed code, which changes files all the time.
+// TestMain also runs as sandbox code, which changes files all the time.
 func TestMain(m *testing.M) {
 	if os.Getenv(roleVariable) == "hostile" {
 		beHostile(os.Getenv(baseVariable))
@@ -46,8 +46,8 @@ func TestMain(m *testing.M) {
 
 var brokerCaps = []uintptr{unix.CAP_SETUID, unix.CAP_SETGID}
 
-// asBroker runs the calling test once more in a process with uid brokerID and some capabilities only. It returns true
-// in there, with a Worker of the sandbox's identity. Outside, prepare and check run as root before and after.
+// asBroker runs the calling test once more in a process with uid brokerID and only some capabilities. In that process
+// it returns true, with a Worker of the sandbox's identity. Outside, prepare and check run as root before and after.
 func asBroker(t *testing.T, caps []uintptr, prepare, check func(base string)) (w Worker, inside bool) {
 	t.Helper()
 	id := Identity{UID: sandboxID, GID: sandboxID}
@@ -80,7 +80,7 @@ func asBroker(t *testing.T, caps []uintptr, prepare, check func(base string)) (w
 	return w, false
 }
 
-// newBase makes a directory that stands for / of a sandbox.
+// newBase creates a directory that stands for / of a sandbox.
 func newBase(t *testing.T) string {
 	t.Helper()
 	base, err := os.MkdirTemp("", "sandbox")
@@ -98,7 +98,7 @@ func newBase(t *testing.T) string {
 	return base
 }
 
-// own makes a file or directory, as it is described, of a user.
+// own creates a file or directory that belongs to a user.
 func own(t *testing.T, p string, user int, mode os.FileMode, content string) {
 	t.Helper()
 	if mode.IsDir() {
@@ -127,18 +127,18 @@ func onFile(r wire.FileRequest) channel.Request {
 	return channel.Request{Op: channel.OpFile, File: &r}
 }
 
-// framed is content with its end marked.
+// framed returns content with an end mark.
 func framed(content string) io.Reader {
 	var b bytes.Buffer
 	w := wire.NewWriter(&b)
 	_, err := io.WriteString(w.Stdout(), content)
 	if err := errors.Join(err, w.Result(wire.Result{})); err != nil {
-		panic(err) // a buffer does not fail
+		panic(err) // a buffer never fails
 	}
 	return &b
 }
 
-// archive is a tar stream of some entries. Files have content.
+// archive returns a tar stream of some entries. Files have content.
 func archive(t testing.TB, content string, entries ...tar.Header) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
@@ -165,7 +165,7 @@ func archive(t testing.TB, content string, entries ...tar.Header) *bytes.Buffer 
 	return &b
 }
 
-// works fails the test when a result has a problem.
+// works fails the test if a result has a problem.
 func works(t *testing.T, what string, res wire.Result) {
 	t.Helper()
 	if res.Problem != "" {

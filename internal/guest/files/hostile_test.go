@@ -26,11 +26,11 @@ import (
 
 const (
 	attempts = 500
-	// attemptLimit is longer than any attempt takes that is not blocked.
+	// attemptLimit is longer than an attempt takes unless it is blocked.
 	attemptLimit = 20 * time.Second
 )
 
-// beHostile is sandboxed code that swaps what lies in the roots, for ever. It keeps links, pipes and directories ready.
+// beHostile is sandbox code that swaps the content of the roots forever. It keeps links, pipes and directories ready.
 func beHostile(base string) {
 	ready := filepath.Join(base, "ready")
 	outside := filepath.Join(base, "tmp")
@@ -78,7 +78,7 @@ func beHostile(base string) {
 		name := names[rand.IntN(len(names))]
 		thing := filepath.Join(ready, name)
 		if errors.Is(unix.Renameat2(dir, filepath.Base(target), unix.AT_FDCWD, thing, unix.RENAME_EXCHANGE), unix.ENOENT) {
-			// It may fail: the broker works too. What then still is in the place may be a link, which is not written through.
+			// It may fail: the broker works too. The place may then hold a link, which it must not write through.
 			if unix.Renameat(unix.AT_FDCWD, thing, dir, filepath.Base(target)) == nil {
 				_ = things[name](thing)
 			}
@@ -90,8 +90,8 @@ func beHostile(base string) {
 	}
 }
 
-// openWithoutLinks keeps the hostile program from changing what lies outside by itself. It returns -1 for what is no
-// directory, or is behind a link.
+// openWithoutLinks keeps the hostile program itself from changing files outside. It returns -1 for a path that is no
+// directory or is behind a link.
 func openWithoutLinks(base, dir string) int {
 	fd, err := unix.Open(base, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	for part := range strings.SplitSeq(dir, "/") {
@@ -108,7 +108,7 @@ func openWithoutLinks(base, dir string) int {
 	return fd
 }
 
-// takeUnfinished puts links in the place of unfinished files.
+// takeUnfinished replaces unfinished files by links.
 func takeUnfinished(dir int, outside string) {
 	names, _, _ := readNames(dir, make([]byte, 32<<10), false)
 	for _, name := range names {
@@ -119,8 +119,8 @@ func takeUnfinished(dir int, outside string) {
 	}
 }
 
-// underAttack runs an operation many times while hostile code of the sandbox's user swaps files. It fails when the
-// operation blocks, sends what lies outside, or changes it.
+// underAttack runs an operation many times while hostile code of the sandbox's user swaps files. It fails if the
+// operation blocks, or sends or changes files outside.
 func underAttack(t *testing.T,
 	operation func(t *testing.T, ctx context.Context, w Worker, try int) ([]byte, wire.Result)) {
 	var before string
@@ -133,7 +133,7 @@ func underAttack(t *testing.T,
 		own(t, filepath.Join(outside, "sub", "b"), sandboxID, 0o644, "OUTSIDE")
 		own(t, filepath.Join(base, "ready"), sandboxID, os.ModeDir|0o755, "")
 		before = look(t, outside)
-		for _, dir := range []string{"workspace", "data"} { // devices: sandboxed code cannot make any, but an operator might
+		for _, dir := range []string{"workspace", "data"} { // devices: sandbox code cannot create one, but an operator might
 			p := filepath.Join(base, dir, "zero")
 			if unix.Mknod(p, unix.S_IFCHR|0o666, int(unix.Mkdev(1, 5))) == nil {
 				must(t, os.Chmod(p, 0o666))
@@ -202,7 +202,7 @@ func startHostile(t *testing.T, base string) *exec.Cmd {
 	return c
 }
 
-// look describes all below a directory, with the time of each change.
+// look describes everything below a directory, with the time of each change.
 func look(t *testing.T, dir string) string {
 	t.Helper()
 	var all strings.Builder
@@ -218,7 +218,7 @@ func look(t *testing.T, dir string) string {
 		if d.Type().IsRegular() {
 			content, err = os.ReadFile(p)
 		}
-		// Memory does not fail.
+		// A buffer never fails.
 		_, _ = fmt.Fprintf(&all, "%s %o %d %d.%d %q\n", p, s.Mode, s.Uid, s.Ctim.Sec, s.Ctim.Nsec, content)
 		return err
 	}))

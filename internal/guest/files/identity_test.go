@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
-// TestFilesOfOtherUsersStayClosed: neither the broker's own rights nor another user's help a request.
+// TestFilesOfOtherUsersStayClosed checks that neither the broker's own rights nor another user's help a request.
 func TestFilesOfOtherUsersStayClosed(t *testing.T) {
 	owners := map[string]int{"other": otherID, "broker": brokerID, "root": 0}
 	w, inside := asBroker(t, brokerCaps, func(base string) {
@@ -79,7 +79,7 @@ func TestFilesOfOtherUsersStayClosed(t *testing.T) {
 	}
 }
 
-// TestFilesBelongToTheSandbox: any owner that an archive names, and any bits that it sets.
+// TestFilesBelongToTheSandbox tries any owner and any bits in an archive.
 func TestFilesBelongToTheSandbox(t *testing.T) {
 	when := time.Unix(1_600_000_000, 0)
 	w, inside := asBroker(t, brokerCaps, nil, func(base string) {
@@ -145,8 +145,8 @@ func TestFilesBelongToTheSandbox(t *testing.T) {
 	}
 }
 
-// TestNothingIsDoneWithoutTheIdentity: of a kernel that does not change it and says so in no error, see
-// package identity.
+// TestNothingIsDoneWithoutTheIdentity covers a kernel that changes no identity and reports no error, see package
+// identity.
 func TestNothingIsDoneWithoutTheIdentity(t *testing.T) {
 	w, inside := asBroker(t, brokerCaps[:1],
 		func(base string) { must(t, os.Chmod(filepath.Join(base, "workspace"), 0o777)) }, func(base string) {
@@ -166,7 +166,7 @@ func TestNothingIsDoneWithoutTheIdentity(t *testing.T) {
 	}
 }
 
-// TestNoThreadKeepsTheIdentity: the threads of a broker that go on have its own.
+// TestNoThreadKeepsTheIdentity checks that the broker's remaining threads have its own identity.
 func TestNoThreadKeepsTheIdentity(t *testing.T) {
 	w, inside := asBroker(t, brokerCaps, nil, nil)
 	if !inside {

@@ -30,13 +30,13 @@ import (
 func newOwn(t *testing.T) (Worker, string) {
 	t.Helper()
 	if _, err := os.Stat("/dev/shm"); err == nil {
-		t.Setenv("TMPDIR", "/dev/shm") // many files are made faster there
+		t.Setenv("TMPDIR", "/dev/shm") // creating many files is faster there
 	}
 	base := newBase(t)
 	return Worker{base: base}, base
 }
 
-// soon runs an operation, and fails when it takes longer than a limit.
+// soon runs an operation, and fails if it takes longer than a limit.
 func soon(t *testing.T, what string, limit time.Duration, operation func() wire.Result) wire.Result {
 	t.Helper()
 	done := make(chan wire.Result, 1)
@@ -54,7 +54,7 @@ func soon(t *testing.T, what string, limit time.Duration, operation func() wire.
 	}
 }
 
-// wide fills a directory with names of one file.
+// wide fills a directory with many names of one file.
 func wide(t *testing.T, dir string, names int) {
 	t.Helper()
 	must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o644))
@@ -62,7 +62,7 @@ func wide(t *testing.T, dir string, names int) {
 	must(t, err)
 	defer unix.Close(fd)
 	for i := range names {
-		if i%30_000 == 0 && i > 0 { // file systems bound the names of a file
+		if i%30_000 == 0 && i > 0 { // file systems limit the names of a file
 			must(t, unix.Unlinkat(fd, "file", 0))
 			must(t, os.WriteFile(filepath.Join(dir, "file"), []byte("x"), 0o644))
 		}
@@ -70,7 +70,7 @@ func wide(t *testing.T, dir string, names int) {
 	}
 }
 
-// deep makes directories in each other.
+// deep creates nested directories.
 func deep(t *testing.T, dir string, levels int) {
 	t.Helper()
 	fd, err := unix.Open(dir, unix.O_RDONLY|unix.O_DIRECTORY, 0)
@@ -85,9 +85,9 @@ func deep(t *testing.T, dir string, levels int) {
 	must(t, unix.Close(fd))
 }
 
-// memoryDuring returns by how much what is in use on the heap grows at most during an operation.
+// memoryDuring returns the largest growth of the heap's used memory during an operation.
 func memoryDuring(operation func()) uint64 {
-	defer debug.SetGCPercent(debug.SetGCPercent(20)) // as the guest has it
+	defer debug.SetGCPercent(debug.SetGCPercent(20)) // as in the guest
 	debug.FreeOSMemory()
 	heap := func() uint64 {
 		s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
@@ -179,7 +179,7 @@ func plainGet(w Worker, p []byte, out io.Writer) error {
 	return nil
 }
 
-// TestATreeThatIsTooDeep is counted in part, not packed in part, and can be removed in parts.
+// TestATreeThatIsTooDeep checks that it is counted in part, not packed in part, and can be removed in parts.
 func TestATreeThatIsTooDeep(t *testing.T) {
 	w, base := newOwn(t)
 	deep(t, filepath.Join(base, "workspace"), maxLevels+100)
@@ -199,7 +199,7 @@ func TestATreeThatIsTooDeep(t *testing.T) {
 	works(t, "remove", res)
 }
 
-// TestTheEndOfAContextEndsEachOperation also while it waits for its caller.
+// TestTheEndOfAContextEndsEachOperation includes operations that wait for their caller.
 func TestTheEndOfAContextEndsEachOperation(t *testing.T) {
 	w, base := newOwn(t)
 	must(t, os.Mkdir(filepath.Join(base, "workspace", "wide"), 0o755))
@@ -211,7 +211,7 @@ func TestTheEndOfAContextEndsEachOperation(t *testing.T) {
 	for name, c := range map[string]struct {
 		r       channel.Request
 		in      []byte
-		stalled bool // the output takes nothing
+		stalled bool // the output accepts nothing
 	}{
 		"put whose input stops": {
 			r:  channel.Request{Op: channel.OpPut, Path: []byte("/workspace")},
@@ -254,7 +254,7 @@ func TestTheEndOfAContextEndsEachOperation(t *testing.T) {
 	}
 }
 
-// TestNothingWaitsForAPipe also not for one that takes a directory's place just then, or for a lease on a file.
+// TestNothingWaitsForAPipe includes a pipe that replaces a directory at that moment, and a lease on a file.
 func TestNothingWaitsForAPipe(t *testing.T) {
 	w, base := newOwn(t)
 	at := func(name string) string { return filepath.Join(base, "workspace", name) }
@@ -289,7 +289,7 @@ func TestNothingWaitsForAPipe(t *testing.T) {
 			case <-stop:
 				return
 			default:
-				_ = unix.Renameat2(unix.AT_FDCWD, at("dir"), unix.AT_FDCWD, at("other"), unix.RENAME_EXCHANGE) // both are there
+				_ = unix.Renameat2(unix.AT_FDCWD, at("dir"), unix.AT_FDCWD, at("other"), unix.RENAME_EXCHANGE) // both exist
 			}
 		}
 	}()
@@ -305,7 +305,6 @@ func TestNothingWaitsForAPipe(t *testing.T) {
 	t.Logf("problems: %v", results)
 }
 
-// TestAFileIsWrittenWholeOrNotAtAll.
 func TestAFileIsWrittenWholeOrNotAtAll(t *testing.T) {
 	w, base := newOwn(t)
 	file := filepath.Join(base, "workspace", "f")
@@ -341,7 +340,7 @@ func TestSecretsThatAreCutOffChangeNothing(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o400))
 	stream := archive(t, "new", tar.Header{Typeflag: tar.TypeReg, Name: "a"},
 		tar.Header{Typeflag: tar.TypeReg, Name: "b"}).Bytes()
-	for cut := 0; cut < len(stream)-512; cut += 64 { // the reader takes one block of the end mark for two
+	for cut := 0; cut < len(stream)-512; cut += 64 { // the reader accepts one block of the end mark instead of two
 		_, res := serve(t.Context(), w, channel.Request{Op: channel.OpSecrets}, bytes.NewReader(stream[:cut]))
 		if b, err := os.ReadFile(filepath.Join(dir, "old")); res.Problem == "" || err != nil || string(b) != "old" {
 			t.Fatalf("after %d bytes the old secret is %q: %v, %+v", cut, b, err, res)

@@ -51,7 +51,7 @@ func TestWhatIsSavedComesBack(t *testing.T) {
 	var archive bytes.Buffer
 	must(t, within(t, from, func(r *os.Root) error { return packBelow(r, from, &archive) }))
 	must(t, within(t, to, func(r *os.Root) error { return unpackInto(t.Context(), r, &archive) }))
-	must(t, os.Remove(filepath.Join(from, "outside"))) // it leads out, and so is not saved
+	must(t, os.Remove(filepath.Join(from, "outside"))) // it leads out, so it is not saved
 	for _, name := range []string{"d", "d/large"} {
 		was, err := os.Lstat(filepath.Join(from, name))
 		must(t, err)
@@ -86,7 +86,7 @@ func within(t *testing.T, dir string, act func(*os.Root) error) error {
 	return act(root)
 }
 
-// tree names what lies below a directory.
+// tree lists everything below a directory.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	all := ""

@@ -24,8 +24,8 @@ import (
 
 const stateLimit = 1 << 20
 
-// hostile makes entries that a sandbox might have, and many that it should not: names that meet each
-// other as files, directories and links, that lead out, that are too long.
+// hostile returns an archive with entries that a sandbox might have, and many that it should not: conflicting names of
+// files, directories and links, names that lead out, and names that are too long.
 func hostile(t *rapid.T) []byte {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -59,7 +59,7 @@ func hostile(t *rapid.T) []byte {
 		case tar.TypeXGlobalHeader:
 			*h = tar.Header{Typeflag: h.Typeflag, PAXRecords: map[string]string{"path": h.Name}}
 		}
-		if w.WriteHeader(h) == nil { // else no tar stream can say that
+		if w.WriteHeader(h) == nil { // else no tar stream can contain it
 			if _, err := io.WriteString(w, text); err != nil {
 				t.Fatal(err)
 			}
@@ -71,8 +71,8 @@ func hostile(t *rapid.T) []byte {
 	return b.Bytes()
 }
 
-// TestWhatIsKeptOfDataCanBeUnpackedAgain joins the two ends of a sandbox's state: package state, which
-// decides what an archive holds, and this program, which refuses what leads out of a directory.
+// TestWhatIsKeptOfDataCanBeUnpackedAgain joins both ends of a sandbox's snapshot: package snapshotstore decides what an
+// archive holds, and this package refuses what leads out of a directory.
 func TestWhatIsKeptOfDataCanBeUnpackedAgain(t *testing.T) {
 	t.Parallel()
 	s := openState(t)
@@ -121,7 +121,7 @@ func openState(t testing.TB) *snapshotstore.Store {
 	return s
 }
 
-// unpacksWhole unpacks an archive, and checks that all of it is there and nothing beside it.
+// unpacksWhole unpacks an archive, and checks that the result is complete and that nothing else is there.
 func unpacksWhole(s *snapshotstore.Store, a snapshotstore.Archive) (err error) {
 	outside, err := os.MkdirTemp("", "unpacked")
 	if err != nil {

@@ -14,8 +14,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// FuzzUnpack: whatever an archive says, nothing outside of the directory changes, and no link that it
-// makes leads there.
+// FuzzUnpack checks that an archive changes nothing outside of the directory, and that no link in it leads there.
 func FuzzUnpack(f *testing.F) {
 	example := rapid.Custom(hostile)
 	for seed := range 20 {
@@ -38,7 +37,7 @@ func FuzzUnpack(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = unpackInto(t.Context(), root, bytes.NewReader(stream)) // it may refuse; what it leaves counts
+		_ = unpackInto(t.Context(), root, bytes.NewReader(stream)) // it may refuse; only the result counts
 		if err := root.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -46,8 +45,8 @@ func FuzzUnpack(f *testing.F) {
 	})
 }
 
-// small reports whether an archive says that its files are: a hole may stand for any size, which only
-// the limit of a sandbox bounds.
+// small reports whether an archive's files are small. A hole may have any size, which only the limit of a sandbox
+// bounds.
 func small(stream []byte) bool {
 	for entries := tar.NewReader(bytes.NewReader(stream)); ; {
 		h, err := entries.Next()
@@ -70,7 +69,7 @@ func wantNothingOutside(t *testing.T, outside, victim, dir string) {
 	}
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
-			// A directory that its archive made unreadable: the test must be able to remove it.
+			// The archive may have made a directory unreadable: the test must be able to remove it.
 			return os.Chmod(path, 0o700)
 		}
 		info, err := d.Info()
@@ -99,7 +98,7 @@ func wantNothingOutside(t *testing.T, outside, victim, dir string) {
 	}
 }
 
-// linkThenThrough is an archive that makes a link and then writes through it.
+// linkThenThrough returns an archive that creates a link and then writes through it.
 func linkThenThrough(t testing.TB) []byte {
 	t.Helper()
 	var b bytes.Buffer

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// unpackOne unpacks an archive with one entry below a directory, beside which there is a file.
+// unpackOne unpacks an archive with one entry into a directory next to a file.
 func unpackOne(t *testing.T, h tar.Header) (dir string, err error) {
 	t.Helper()
 	outside := t.TempDir()

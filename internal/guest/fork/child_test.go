@@ -15,7 +15,7 @@ import (
 )
 
 // starting returns a child that its supervisor has reported, and the end of the pipe that the command's process closes
-// when it executes its program. A process of this test, which is stopped, stands in for the command's.
+// when it executes its program. A stopped process of this test stands in for the command's.
 func starting(t *testing.T) (c *Child, failed, failedIn *os.File, command *exec.Cmd) {
 	t.Helper()
 	command = exec.Command("/bin/sleep", "60")

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// What the test itself inherited is no descriptor of a command.
+	// Commands must not inherit the test's own descriptors.
 	if err := unix.CloseRange(3, 1<<31-1, unix.CLOSE_RANGE_CLOEXEC); err != nil {
 		panic(err)
 	}
@@ -39,7 +39,7 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// run starts a line of shell as a user, and returns what it wrote and how it ended.
+// run runs a shell line as a user, and returns its output and status.
 func run(t *testing.T, change func(*fork.Command), line string) (string, unix.WaitStatus) {
 	t.Helper()
 	c, out := command(t, line)
@@ -137,7 +137,7 @@ func TestACommandRunsAsItsUserWithoutPrivileges(t *testing.T) {
 	}
 	for _, line := range lines[6:13] {
 		name, value, _ := strings.Cut(line, ":\t")
-		if name == "SigIgn" && strings.Contains(string(own), line+"\n") { // what started this test ignores signals
+		if name == "SigIgn" && strings.Contains(string(own), line+"\n") { // the parent of this test ignores signals
 			continue
 		}
 		if strings.Trim(value, "0") != "" {
@@ -147,7 +147,7 @@ func TestACommandRunsAsItsUserWithoutPrivileges(t *testing.T) {
 	if !slices.Equal(lines[13:15], []string{"77", "5"}) {
 		t.Errorf("limit of processes, priority: %q", lines[13:15])
 	}
-	if strings.TrimSpace(lines[15]) != "4" { // of ls: three, and its own of the directory
+	if strings.TrimSpace(lines[15]) != "4" { // ls has three, and one for the directory
 		t.Errorf("%s descriptors are open", lines[15])
 	}
 	if status.ExitStatus() != 0 {
@@ -324,7 +324,7 @@ func TestArgumentsOfAnySizeThatTheKernelTakes(t *testing.T) {
 			}
 		}
 	}
-	for _, n := range []int{10_000, 1} { // a large plan leaves nothing for the next one
+	for _, n := range []int{10_000, 1} { // a large plan must leave nothing for the next one
 		if out, status := run(t, many(n), `echo $#; echo "$A"`); out != strconv.Itoa(n)+"\nb c\n" || status != 0 {
 			t.Errorf("with %d arguments it wrote %q and ended with %v", n, out, status)
 		}

@@ -21,7 +21,7 @@ func TestAnInputIsSentAgainFromItsBeginning(t *testing.T) {
 		t.Fatal(n, err)
 	}
 	left := make(chan error, 1)
-	go func() { // takes one piece, which is not lost with it
+	go func() { // reads one piece, which must not be lost
 		_, err := first.Read(b)
 		left <- err
 	}()

@@ -11,7 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestAVerifierIsNeverRunAsACommandLikeAnyOther: a guest without verifiers would ignore a field that it does not know.
+// TestAVerifierIsNeverRunAsACommandLikeAnyOther checks the operation: a guest without verifiers would ignore an unknown
+// field.
 func TestAVerifierIsNeverRunAsACommandLikeAnyOther(t *testing.T) {
 	var ops []channel.Op
 	guests := helper.New(sandbox.Cloudflare, func(_ context.Context, _ driver.Handle, c helper.Call) (wire.Result, error) {

@@ -26,7 +26,7 @@ func TestAChangeWithoutEffectIsAnError(t *testing.T) {
 	}
 }
 
-// TestTheEffectiveUserIsChangedOfOneThread: as on a kernel that has no other identity for files.
+// TestTheEffectiveUserIsChangedOfOneThread simulates a kernel without another identity for files.
 func TestTheEffectiveUserIsChangedOfOneThread(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
-// TestTheKeeperHasOnlyWhatItNeeds reads what the kernel says of every thread.
+// TestTheKeeperHasOnlyWhatItNeeds reads the kernel's status of every thread.
 func TestTheKeeperHasOnlyWhatItNeeds(t *testing.T) {
 	b := start(t, options{keep: []string{"-disk", "100000000"}})
 	out, _, _ := b.run(t, `for p in 1 $(ps | awk '/[g]uest broker/ {print $1}'); do
@@ -49,7 +49,7 @@ func TestTheKeeperHasOnlyWhatItNeeds(t *testing.T) {
 	}
 }
 
-// TestCodeOfTheSandboxCannotTouchTheGuest tries all that a process may do to another.
+// TestCodeOfTheSandboxCannotTouchTheGuest tries everything that a process may do to another.
 func TestCodeOfTheSandboxCannotTouchTheGuest(t *testing.T) {
 	for name, uid := range map[string]int{"its own user": user, "user 0": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestCodeOfTheSandboxCannotTouchTheGuest(t *testing.T) {
 	}
 }
 
-// TestNoCommandIsHeldBeforeItBegins lets the sandbox stop every process it meets while commands start.
+// TestNoCommandIsHeldBeforeItBegins lets sandbox code stop every process that it finds while commands start.
 func TestNoCommandIsHeldBeforeItBegins(t *testing.T) {
 	b := start(t, options{run: []string{"-v", attacker(t) + ":/attacker:ro"}})
 	done := make(chan struct{})
@@ -141,7 +141,7 @@ func TestAForkBombEnds(t *testing.T) {
 	}
 }
 
-// TestTheDeadlineHoldsAgainstSpinners starts more of them than there are processors, as their user may best.
+// TestTheDeadlineHoldsAgainstSpinners starts more spinners than processors, with their user's best priority.
 func TestTheDeadlineHoldsAgainstSpinners(t *testing.T) {
 	const lifetime = 15 * time.Second
 	began := time.Now()
@@ -156,7 +156,7 @@ func TestTheDeadlineHoldsAgainstSpinners(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostWithTheBroker kills it again and again while commands write.
+// TestNothingIsLostWithTheBroker kills the broker repeatedly while commands write.
 func TestNothingIsLostWithTheBroker(t *testing.T) {
 	b := start(t, options{lifetime: time.Minute})
 	var all sync.WaitGroup
@@ -201,7 +201,7 @@ func TestNothingIsLostWithTheBroker(t *testing.T) {
 	}
 }
 
-// broker returns the pid of the broker on the host, "" while there is none.
+// broker returns the pid of the broker on the host, "" if there is none.
 func (b *box) broker(t *testing.T) string {
 	t.Helper()
 	for _, l := range strings.Split(b.docker(t, "top", b.name, "-eo", "pid,args"), "\n") {

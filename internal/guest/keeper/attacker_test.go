@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attackProgram is this test, built to run inside of a sandbox.
+// attackProgram is this test, built to run in a sandbox.
 var attackProgram = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "attacker")
 	if err != nil {
@@ -42,7 +42,7 @@ func attacker(t *testing.T) string {
 	return path
 }
 
-// TestAttacker is the hostile program. It runs inside of a sandbox only.
+// TestAttacker is the hostile program. It runs only in a sandbox.
 func TestAttacker(t *testing.T) {
 	switch os.Getenv("ATTACK") {
 	case "guest":
@@ -78,7 +78,7 @@ func attackGuest(t *testing.T) {
 	fmt.Println("attempts:", attempts)
 }
 
-// guests are process 1, the broker and the supervisors, by their user in the status.
+// guests returns process 1, the broker and the supervisors, by the user in their status.
 func guests() (found []int) {
 	entries, _ := os.ReadDir("/proc")
 	for _, e := range entries {
@@ -160,7 +160,7 @@ var attacks = map[string]func(pid int) error{
 	},
 }
 
-// stopAll stops every process that it may, from the moment it is there.
+// stopAll stops every process that it may, as soon as the process exists.
 func stopAll() {
 	self := os.Getpid()
 	stopped := map[int]bool{}
@@ -180,7 +180,7 @@ func stopAll() {
 				stopped[pid] = true
 			}
 		}
-		for pid := newest; pid < newest+20; pid++ { // those that come next
+		for pid := newest; pid < newest+20; pid++ { // the next ones
 			if pid != self {
 				_ = unix.Kill(pid, unix.SIGSTOP)
 			}

@@ -41,7 +41,7 @@ func (s *streamed) write(t *testing.T, text string) {
 	}
 }
 
-// seen waits until a file is there.
+// seen waits until a file exists.
 func (b *box) seen(t *testing.T, file string) {
 	t.Helper()
 	if _, _, res := b.run(t, "until [ -e "+file+" ]; do sleep 0.02; done"); res.ExitCode != 0 {
@@ -49,7 +49,7 @@ func (b *box) seen(t *testing.T, file string) {
 	}
 }
 
-// followed returns how a command ended whose session was lost. The input is sent once more.
+// followed returns the result of a command whose session was lost. It sends the input once more.
 func (b *box) followed(t *testing.T, id, input string) (string, wire.Result) {
 	t.Helper()
 	for {

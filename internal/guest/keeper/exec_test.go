@@ -61,7 +61,7 @@ func TestCommandsRunAndReport(t *testing.T) {
 	}
 }
 
-// Input may arrive before process 1 has made its command.
+// Input may arrive before process 1 has created its command.
 func TestNoInputIsLostWhenManyCommandsStartAtOnce(t *testing.T) {
 	b := start(t, options{})
 	const clients, each = 16, 20

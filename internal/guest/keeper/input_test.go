@@ -21,7 +21,7 @@ func TestInputIsTakenOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := newInput(func() {}, func() {})
-	in.put(0, []byte("abc"), false) // before the command has begun
+	in.put(0, []byte("abc"), false) // before the command begins
 	in.begin(w, func(work func()) { work() })
 	in.put(0, []byte("abcde"), false) // again, and more
 	in.put(9, []byte("x"), false)     // does not follow
@@ -78,7 +78,7 @@ func TestACommandEndsWhenNothingSendsItsInput(t *testing.T) {
 	}
 }
 
-// The timer of an input that breaks off kills its command in a goroutine of its own.
+// The timer of a broken input kills its command in a separate goroutine.
 func TestAPanicOfAnInputThatBreaksOffCostsItOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(starts{}, func() {})

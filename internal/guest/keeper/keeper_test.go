@@ -90,7 +90,7 @@ func TestAPanicCostsOneMessageOnly(t *testing.T) {
 			t.Fatalf("%+v", a)
 		}
 	}
-	// What is not complete costs no more either.
+	// An incomplete message costs only its turn, too.
 	for seq, kind := range map[uint64]link.Kind{1: link.Start, 2: "unknown"} {
 		if a := ask(t, c, link.Message{Kind: kind, Seq: seq, ID: "odd"}); a.Problem == "" {
 			t.Errorf("%s: %+v", kind, a)
@@ -98,13 +98,13 @@ func TestAPanicCostsOneMessageOnly(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAGoroutineCostsItsTurnOnly injects panics into what the keeper does beside its messages.
+// TestAPanicOfAGoroutineCostsItsTurnOnly injects panics into the keeper's work beside its messages.
 func TestAPanicOfAGoroutineCostsItsTurnOnly(t *testing.T) {
 	k, c := linked(t, func(k *keeper) {
 		k.assign = func(*wire.Lease) link.Message { panic("injected") }
 		k.freezer.spared = func() map[int]bool { panic("injected") }
 	})
-	ask(t, c, link.Message{Kind: link.Begin, Seq: 8, ID: "first"}) // from then on the keeper has a session
+	ask(t, c, link.Message{Kind: link.Begin, Seq: 8, ID: "first"}) // now the keeper has a session
 	stuck := &command{id: "stuck", ended: make(chan struct{}), spares: func() { panic("injected") }}
 	stuck.supervisor.Store(1)
 	k.mu.Lock()
@@ -179,7 +179,7 @@ func TestAPanicOfATimeoutEndsTheCommandAllTheSame(t *testing.T) {
 	}
 }
 
-// Process 1 keeps a broker running, whatever becomes of the one before.
+// Process 1 keeps a broker running, whatever happened to the previous one.
 func TestAPanicOfABrokersTurnCostsThatTurnOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := newKeeper(starts{}, func() {})

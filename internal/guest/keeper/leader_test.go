@@ -18,13 +18,13 @@ const endsLeader = "ATTACK_LEADER"
 
 func init() {
 	if os.Getenv(endsLeader) != "" {
-		runtime.LockOSThread()                            // what init runs on is the first thread
-		go func() { time.Sleep(time.Hour); os.Exit(0) }() //nolint:forbidigo // this program runs on until it is killed
+		runtime.LockOSThread()                            // init runs on the first thread
+		go func() { time.Sleep(time.Hour); os.Exit(0) }() //nolint:forbidigo // this program runs until it is killed
 		_, _, _ = unix.Syscall(unix.SYS_EXIT, 0, 0, 0)
 	}
 }
 
-// TestAProgramWhoseFirstThreadHasEndedEndsInTime: such a program looks like a zombie, and is none.
+// TestAProgramWhoseFirstThreadHasEndedEndsInTime uses a program that looks like a zombie but is none.
 func TestAProgramWhoseFirstThreadHasEndedEndsInTime(t *testing.T) {
 	b := start(t, options{run: []string{"-v", attacker(t) + ":/attacker:ro"}})
 	began := time.Now()

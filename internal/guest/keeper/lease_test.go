@@ -28,7 +28,7 @@ func leaseFor(id string, left time.Duration) *wire.Lease {
 	}
 }
 
-// assign assigns a sandbox, and returns the problem with it.
+// assign assigns a sandbox, and returns the problem.
 func (b *box) assign(t *testing.T, l *wire.Lease) string {
 	t.Helper()
 	res, err := b.call(channel.Request{Op: channel.OpAssign, ID: sandbox.RandomIDs(12), Lease: l}, channel.Streams{})
@@ -38,7 +38,7 @@ func (b *box) assign(t *testing.T, l *wire.Lease) string {
 	return res.Problem
 }
 
-// wantFirst looks whether a command sees the lease that is called first.
+// wantFirst checks that a command sees the lease named first.
 func (b *box) wantFirst(t *testing.T) {
 	t.Helper()
 	out, _, _ := b.run(t, "echo $LEASED; cat config.json; stat -c %u config.json")
@@ -73,7 +73,7 @@ func TestASandboxOfAPoolTakesOneLease(t *testing.T) {
 	}
 }
 
-// TestABrokerThatIsStartedAgainKnowsTheLease: variables of a lease are not lost with the broker that took it.
+// TestABrokerThatIsStartedAgainKnowsTheLease checks that the variables of a lease survive the broker that received it.
 func TestABrokerThatIsStartedAgainKnowsTheLease(t *testing.T) {
 	b := start(t, options{keep: []string{"-pooled"}, run: []string{"-v", guest.LeaseDir}})
 	if problem := b.assign(t, leaseFor("first", time.Minute)); problem != "" {
@@ -82,7 +82,7 @@ func TestABrokerThatIsStartedAgainKnowsTheLease(t *testing.T) {
 	if out, err := exec.Command("kill", "-KILL", b.broker(t)).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for { // a call that was on its way is lost with the session
+	for { // a pending call is lost with the session
 		_, err := b.call(channel.Request{Op: channel.OpUsage}, channel.Streams{})
 		if err == nil {
 			break

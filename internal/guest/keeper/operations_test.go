@@ -24,7 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
-// do carries out an operation that must succeed, and returns what it wrote.
+// do carries out an operation that must succeed, and returns its output.
 func (b *box) do(t *testing.T, r channel.Request, in io.Reader) (string, wire.Result) {
 	t.Helper()
 	var out bytes.Buffer
@@ -99,7 +99,7 @@ func TestFilesBelongToTheSandbox(t *testing.T) {
 	}
 }
 
-// TestASaveStopsProgramsWhileItPacks saves while a program replaces a file again and again.
+// TestASaveStopsProgramsWhileItPacks saves while a program repeatedly replaces a file.
 func TestASaveStopsProgramsWhileItPacks(t *testing.T) {
 	b := start(t, options{})
 	b.run(t, "(i=0; while :; do i=$((i+1)); echo $i > /data/c; mv /data/c /data/a; sleep 0.01; done) > /dev/null 2>&1 & "+
@@ -225,7 +225,7 @@ func TestTheGuestIsSmallAndQuick(t *testing.T) {
 	t.Logf("a command takes %s inside, %s with its round trip (medians)", inside[500], trips[500])
 	const most = 12 << 10
 	total := 0
-	testwait.Poll(15*time.Second, func() bool { // it gives memory back once it is idle
+	testwait.Poll(15*time.Second, func() bool { // it returns memory once it is idle
 		total = b.memory(t)
 		return total <= most
 	})
@@ -235,7 +235,7 @@ func TestTheGuestIsSmallAndQuick(t *testing.T) {
 	}
 }
 
-// memory is what process 1 and its broker have, in KiB.
+// memory returns the memory of process 1 and its broker, in KiB.
 func (b *box) memory(t *testing.T) (total int) {
 	t.Helper()
 	for _, l := range strings.Split(b.docker(t, "top", b.name, "-eo", "pid,args"), "\n")[1:] {
@@ -265,7 +265,7 @@ func TestProgramsThatKeepTooMuchAreEnded(t *testing.T) {
 	}
 }
 
-// TestDirectoriesAreHandedOverOnce has files of others in the volume, a link out of it, and a mount of the host.
+// TestDirectoriesAreHandedOverOnce uses a volume with files of other users, a link out of it, and a mount of the host.
 func TestDirectoriesAreHandedOverOnce(t *testing.T) {
 	host, volume := t.TempDir(), t.TempDir()
 	outside := filepath.Join(host, "file")

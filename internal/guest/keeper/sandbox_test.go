@@ -40,10 +40,10 @@ func TestMain(m *testing.M) {
 		}))
 }
 
-// built are the directories of programs that tests have built.
+// built lists the directories of programs that tests have built.
 var built []string
 
-// user is the sandbox's own in these tests.
+// user is the sandbox's own user in these tests.
 const user = 0x70000ab2
 
 // program builds the guest, once.
@@ -62,7 +62,7 @@ var program = sync.OnceValues(func() (string, error) {
 	return path, errors.Join(os.Chmod(dir, 0o755), os.Chmod(path, 0o711))
 })
 
-// box is a sandbox in a container, whose channel this test answers.
+// box is a sandbox in a container. The test answers its channel.
 type box struct {
 	name   string
 	client *channel.Client
@@ -74,8 +74,8 @@ type box struct {
 type options struct {
 	lifetime time.Duration
 	uid      int
-	run      []string // more of docker run
-	keep     []string // more of guest keep
+	run      []string // further arguments of docker run
+	keep     []string // further arguments of guest keep
 }
 
 // start starts a sandbox.
@@ -172,7 +172,7 @@ func (b *box) call(r channel.Request, s channel.Streams) (wire.Result, error) {
 	return b.client.Call(ctx, r, s)
 }
 
-// run runs a line of shell, and returns what it wrote.
+// run runs a shell line, and returns its output.
 func (b *box) run(t *testing.T, line string) (stdout, stderr string, res wire.Result) {
 	t.Helper()
 	return b.exec(t, channel.Request{ID: sandbox.RandomIDs(12), Exec: &channel.Exec{

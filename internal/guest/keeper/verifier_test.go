@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// verifies runs a command as verifier.
+// verifies runs a command as a verifier.
 func (b *box) verifies(t *testing.T, e channel.Exec) (stdout, stderr string, res wire.Result) {
 	t.Helper()
 	e.Cwd, e.Timeout = "/workspace", max(e.Timeout, 20*time.Second)
@@ -90,8 +90,8 @@ func TestAVerifierTakesNothingFromTheSandboxButFiles(t *testing.T) {
 	}
 }
 
-// TestAllElseStandsStillForAVerifier has programs that count, one that is stopped, and a command that is
-// asked for meanwhile.
+// TestAllElseStandsStillForAVerifier has programs that count, a stopped program, and a command that is requested
+// meanwhile.
 func TestAllElseStandsStillForAVerifier(t *testing.T) {
 	b := start(t, options{})
 	b.run(t, "for c in 1 2 3; do (i=0; while :; do i=$((i+1)); echo $i > $c; mv $c count; done) & done >/dev/null 2>&1; "+
@@ -155,7 +155,7 @@ func TestAVerifierEndsInTime(t *testing.T) {
 	}
 }
 
-// TestVerifiersTakeTurns asks for several at once, and for one that has no time to wait.
+// TestVerifiersTakeTurns starts several at the same time, and one that has no time to wait.
 func TestVerifiersTakeTurns(t *testing.T) {
 	b := start(t, options{})
 	results := make(chan wire.Result)
@@ -249,8 +249,8 @@ func TestAVerifierNeedsASandboxWithAUserOfItsOwn(t *testing.T) {
 	}
 }
 
-// TestAVerifierRunsBesideAFullSandbox: programs have all the processes that they may have. What is left
-// may be too little.
+// TestAVerifierRunsBesideAFullSandbox lets programs use up their process limit. The rest may be too small for a
+// verifier.
 func TestAVerifierRunsBesideAFullSandbox(t *testing.T) {
 	b := start(t, options{})
 	b.run(t, "i=0; while [ $i -lt 300 ]; do sleep 1000 & i=$((i+1)); done >/dev/null 2>&1")
@@ -280,7 +280,7 @@ func TestProgramsThatStopAreNoReasonToRefuse(t *testing.T) {
 	t.Logf("the slowest of 50 took %s", slowest)
 }
 
-// TestAVerifierGoesOnAfterASuspension suspends the sandbox while a verifier runs, and its programs with it.
+// TestAVerifierGoesOnAfterASuspension suspends the sandbox with its programs while a verifier runs.
 func TestAVerifierGoesOnAfterASuspension(t *testing.T) {
 	b := start(t, options{})
 	b.run(t,

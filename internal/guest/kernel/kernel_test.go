@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == kernel.Command { // as the guest does, for another user
+	if len(os.Args) > 1 && os.Args[1] == kernel.Command { // like the guest, for another user
 		if kernel.Main(os.Args[2:], os.Stdout) != nil {
 			os.Exit(1)
 		}

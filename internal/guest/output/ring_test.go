@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// testRing is a ring of a few bytes, and a reader that begins at an offset.
+// testRing returns a ring of a few bytes, and a reader that begins at an offset.
 func testRing(t *testing.T, size, from int64) (*Ring, *RingReader) {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "log"))
@@ -36,7 +36,7 @@ func write(t *testing.T, r *Ring, text string) {
 	}
 }
 
-// rest reads what is there, in pieces as a ring gives it.
+// rest reads all available bytes, in the ring's pieces.
 func rest(t *testing.T, r *RingReader) (text string, skipped bool) {
 	t.Helper()
 	for {
@@ -60,7 +60,7 @@ func TestALogKeepsItsLatestBytesUnderTheirOffsets(t *testing.T) {
 		Next        int64
 	}{
 		{"abc", "abc", false, 3},
-		{"defghijk", "defghijk", false, 11}, // as much as it keeps, and around its end
+		{"defghijk", "defghijk", false, 11}, // as much as it keeps, across its end
 		{"", "", false, 11},
 		{"lmnopqrstu", "nopqrstu", true, 21}, // more than it keeps
 	} {
@@ -88,7 +88,7 @@ func TestALogThatCannotBeKeptGoesOnOnceItCan(t *testing.T) {
 	r, reader := testRing(t, 8, 0)
 	write(t, r, "abc")
 	file := r.File
-	broken, err := os.Open(file.Name()) // what is opened to read cannot be written, as on a full disk
+	broken, err := os.Open(file.Name()) // a file opened for reading cannot be written, as on a full disk
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,8 +105,8 @@ func TestALogThatCannotBeKeptGoesOnOnceItCan(t *testing.T) {
 	}
 }
 
-// TestWhoReadsALogThatIsWrittenReadsNothingElse has one write numbered lines through a ring that is far too
-// small while others read: each line that they read is whole and under its offset.
+// TestWhoReadsALogThatIsWrittenReadsNothingElse writes numbered lines through a ring that is far too small while others
+// read: each line that they read is whole and has its offset.
 func TestWhoReadsALogThatIsWrittenReadsNothingElse(t *testing.T) {
 	t.Parallel()
 	const lines, width = 20_000, 16

@@ -21,7 +21,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // attempts is how often each attack is made.
 const attempts = 200
 
-// desk is a port that echoes to those who know the key.
+// desk is a port that echoes to clients with the key.
 type desk struct {
 	*testing.T
 	address string
@@ -45,7 +45,7 @@ func open(t *testing.T) *desk {
 			d.taken.Add(1)
 			defer conn.Close()
 			defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-			_, _ = io.Copy(conn, conn) // until either side goes
+			_, _ = io.Copy(conn, conn) // until either side closes
 		})
 	}()
 	t.Cleanup(func() {
@@ -70,7 +70,7 @@ func (d *desk) dial() net.Conn {
 	return conn
 }
 
-// knocks says something to the desk, and returns whether it echoes.
+// knocks sends a preamble to the desk, and returns nil if it echoes.
 func (d *desk) knocks(preamble []byte) error {
 	conn := d.dial()
 	if _, err := conn.Write(append(preamble, "ping"...)); err != nil {
@@ -96,7 +96,7 @@ func TestOnlyTheKeyOpens(t *testing.T) {
 	for i := range attempts {
 		p := port.Preamble(port.Carrier, d.key)
 		switch i % 4 {
-		case 0: // the key but for one bit
+		case 0: // the key with one wrong bit
 			p[9+i%32] ^= 1 << (i % 8)
 		case 1: // garbage
 			rand.Read(p)
@@ -114,7 +114,8 @@ func TestOnlyTheKeyOpens(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsKeepNoCallerOut has more connections than are kept, each silent or half-way through its preamble.
+// TestSilentConnectionsKeepNoCallerOut opens more connections than are kept. Each is silent, or stops in the middle of
+// its preamble.
 func TestSilentConnectionsKeepNoCallerOut(t *testing.T) {
 	t.Parallel()
 	d := open(t)
@@ -145,7 +146,7 @@ func TestASilentConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// TestAFloodKeepsNoCallerOut has a crowd connect as fast as it can while others come with the key.
+// TestAFloodKeepsNoCallerOut lets a crowd connect as fast as it can while others connect with the key.
 func TestAFloodKeepsNoCallerOut(t *testing.T) {
 	t.Parallel()
 	d := open(t)
@@ -175,7 +176,7 @@ func TestAFloodKeepsNoCallerOut(t *testing.T) {
 		}
 	}
 	t.Logf("%d connections of the crowd, %d of %d with the key displaced", knocked.Load(), failed, attempts)
-	if failed > attempts/4 { // under load the crowd displaces more; a caller that is displaced connects again
+	if failed > attempts/4 { // under load the crowd displaces more callers; they connect again
 		t.Errorf("%d of %d were kept out", failed, attempts)
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// TestMain is also the guest as the last child of a shell.
+// TestMain also runs as the guest, the last child of a shell.
 func TestMain(m *testing.M) {
 	if descriptor, err := strconv.Atoi(os.Getenv("GO_TEST_STATE")); err == nil {
 		pipe, err := strconv.ParseUint(os.Args[len(os.Args)-1], 10, 64)
@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 // outside refuses every directory.
 func outside(string) (string, error) { return "", errors.New("outside of the roots") }
 
-// raw is what a shell tells.
+// raw returns the report of a shell.
 func raw(texts ...string) []byte { return []byte(strings.Join(texts, "\x00") + "\x00\x00") }
 
 func TestTheStateOfAShellIsWhatItChanged(t *testing.T) {
@@ -88,7 +88,7 @@ func TestTheStateOfAShellIsBounded(t *testing.T) {
 	}
 }
 
-// TestEveryShellTells runs the trap in each shell that this machine has, with a program in the guest's place.
+// TestEveryShellTells runs the trap in each shell of this machine, with a program in the guest's place.
 func TestEveryShellTells(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"sh", "dash", "bash", "busybox"} {
@@ -157,8 +157,8 @@ func TestAStateIsNotWrittenToAnotherFile(t *testing.T) {
 	}
 }
 
-// FuzzShellState: what a shell tells comes from a sandbox. Whatever it is, it is refused or fits into a
-// result, and names no variable twice.
+// FuzzShellState: a shell's report comes from a sandbox. Any report is refused, or fits into a result and names no
+// variable twice.
 func FuzzShellState(f *testing.F) {
 	f.Add(raw("/workspace", "A=1"))
 	f.Add(raw("/workspace"))

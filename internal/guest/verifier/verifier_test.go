@@ -43,8 +43,8 @@ func TestVariablesOfWritablePlacesAreLeftOut(t *testing.T) {
 	}
 }
 
-// TestOnlyWhatLiesOnReadOnlyFileSystemsIsSafe asks about a read-only mount below a directory that can be written: that
-// can be moved away.
+// TestOnlyWhatLiesOnReadOnlyFileSystemsIsSafe uses a read-only mount below a writable directory, which can be moved
+// away.
 func TestOnlyWhatLiesOnReadOnlyFileSystemsIsSafe(t *testing.T) {
 	dir := t.TempDir()
 	at := filepath.Join(dir, "mount")

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// FuzzDemux: what a guest says comes from a sandbox. However it is cut, it means what a slow reader
-// makes of it, or is refused.
+// FuzzDemux compares Demux with a slow reader. A guest's stream comes from a sandbox: in any pieces, both must read the
+// same or refuse it.
 func FuzzDemux(f *testing.F) {
 	var whole bytes.Buffer
 	w := wire.NewWriter(&whole)
@@ -46,7 +46,7 @@ func FuzzDemux(f *testing.F) {
 			t.Fatalf("refused: %v, want %t", refused, want.refused)
 		}
 		if refused != nil {
-			return // what came before is of no use without a result
+			return // without a result, the rest is useless
 		}
 		if stdout.String() != want.stdout || stderr.String() != want.stderr || ended != (want.result != nil) ||
 			ended && !reflect.DeepEqual(result, *want.result) {
@@ -61,7 +61,7 @@ type demuxed struct {
 	refused        bool
 }
 
-// slowDemux reads a stream in one piece, as the package's comment says it is written.
+// slowDemux reads a stream in one piece, according to the package's comment.
 func slowDemux(stream []byte) (d demuxed) {
 	for len(stream) >= 5 {
 		kind, size := stream[0], int(binary.BigEndian.Uint32(stream[1:]))

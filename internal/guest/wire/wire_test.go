@@ -77,7 +77,7 @@ func TestWhatIsNotTheProtocolIsRefused(t *testing.T) {
 			t.Errorf("%s: taken", name)
 		}
 	}
-	later := append([]byte{9, 0, 0, 0, 2, 'h', 'i'}, stream...) // a kind that a later guest may send
+	later := append([]byte{9, 0, 0, 0, 2, 'h', 'i'}, stream...) // a kind of a later release
 	d := &wire.Demux{}
 	if _, err := d.Write(later); err != nil {
 		t.Errorf("a kind of a later release: %v", err)
