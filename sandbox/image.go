@@ -76,7 +76,8 @@ func (p ImagePull) fields() []Field {
 	return nil
 }
 
-// Images returns the images of the environment's containers: that of the sandboxes, then those of companions by name.
+// Images returns the images of the environment's containers: first the sandboxes' image, then those of companions by
+// name.
 func (s EnvironmentSpec) Images() []string {
 	images := []string{s.Image}
 	for _, name := range s.Companions.Names() {

@@ -15,7 +15,7 @@ const (
 	// beginLimit bounds the wait for a detached command to begin. It is longer than the claim of a process that died
 	// before it began the command, plus the time until another process takes the command over.
 	beginLimit = 30 * time.Second
-	// beginPause is the first pause between two questions to a sandbox, maxBeginPause the longest.
+	// beginPause is the first pause between two requests to a sandbox, maxBeginPause the longest.
 	beginPause, maxBeginPause = 5 * time.Millisecond, 200 * time.Millisecond
 )
 
@@ -48,7 +48,7 @@ func (v *Service) awaitBegun(ctx context.Context, r sandbox.ExecRef) error {
 	}
 }
 
-// knows reports whether a sandbox knows a command, or will not say. One that is out of reach may say so later.
+// knows reports whether a sandbox knows a command, or cannot tell. If the sandbox is out of reach, it may answer later.
 func (v *Service) knows(ctx context.Context, x *execs.Exec) (bool, error) {
 	var s *ledger.Sandbox
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {

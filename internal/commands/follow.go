@@ -83,7 +83,7 @@ func hasBegun(err error) bool {
 	return sandbox.CodeOf(err) == sandbox.Conflict && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings
 }
 
-// bounded bounds a call that lasts as long as the command: a backend that hangs must not hold it for ever.
+// bounded limits a call that lasts as long as the command, because a backend may hang.
 func (c *command) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, c.row.Timeout.Duration().D()+overdue)
 }

@@ -152,7 +152,7 @@ func (p *program) explain(ctx context.Context, err error) error {
 	}
 }
 
-// said returns the end of what a running program wrote, "" if it cannot be read.
+// said returns the end of a running program's output, "" if it cannot be read.
 func (p *program) said(ctx context.Context) string {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
@@ -187,7 +187,7 @@ func (p *program) await(ctx context.Context) error {
 	if !h.IsSet() {
 		return p.awaitStart(ctx)
 	}
-	if err := p.awaitBegun(ctx); err != nil { // a check may pass before the program runs; its start would then be cancelled
+	if err := p.awaitBegun(ctx); err != nil { // a check may pass before the program runs, and end its start
 		return err
 	}
 	for {

@@ -46,7 +46,7 @@ func (l *Log) Replay(of, run string, now bool) sandbox.Replay {
 	}
 }
 
-// OpenLog reads a log, and ends the use of its sandbox with the reading. Errors: those of send, unless the log has
+// OpenLog reads a log, and ends the use of its sandbox when the reading ends. Errors: as send, unless the log has
 // begun.
 func OpenLog(ctx context.Context, use *lifecycle.Use, send SendLog) (sandbox.ProcessLog, error) {
 	reading, cancel := context.WithCancel(ctx)

@@ -1,4 +1,4 @@
-// Package private creates files with secrets, and refuses those that others than their owner may read.
+// Package private creates files with secrets, and refuses files that other users than their owner may read.
 package private
 
 import (

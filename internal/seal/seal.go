@@ -155,7 +155,7 @@ func (k *Keys) Open(sealed []byte, purpose string) ([]byte, error) {
 	return text, nil
 }
 
-// Has checks that the file has the key of a sealed text. Errors: as Open without the key.
+// Has checks that the file has the key of a sealed text. Errors: as Open if the key is missing.
 func (k *Keys) Has(sealed []byte) error {
 	if k == nil {
 		return sandbox.Errorf(sandbox.Unavailable, "%w", errNoKey)

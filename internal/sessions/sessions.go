@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A session is a row and a recording, not a process. The row has the state that a command begins with. Settling a line
-// of its shell stores the changed state there.
+// A session is a row and a recording, not a process. The row has the state that the next command begins with. After a
+// shell line, settling stores the changed state there.
 
 // Config configures a Service. All fields are required.
 type Config struct {

@@ -20,7 +20,7 @@ type Identity struct {
 
 // Worker works on the files of one sandbox. It is a value without state.
 type Worker struct {
-	identity *Identity // nil: that of the process
+	identity *Identity // nil: the process's own
 	base     string    // the directory used as /, "" for / itself
 }
 

@@ -27,8 +27,7 @@ import (
 )
 
 const (
-	// exitDeadline is the exit code of a sandbox that reached its deadline, exitStopped that of a stopped
-	// one.
+	// exitDeadline is the exit code of a sandbox that reached its deadline, exitStopped of a stopped one.
 	exitDeadline = 124
 	exitStopped  = 143
 	// readyName is the name of process 1 once commands may run. It fits into the 15 bytes of comm.

@@ -16,7 +16,7 @@ const Command = "lookup"
 const Separator = ":"
 
 // Main writes each unmet need as a line. A need is the name of a program that PATH must have, or absolute paths joined
-// by Separator. At least one of them must be a readable file. It runs as the user who has the needs.
+// by Separator. At least one of the paths must be a readable file. Main runs as the user with the needs.
 func Main(needs []string, w io.Writer) error {
 	for _, need := range needs {
 		if met(need) {

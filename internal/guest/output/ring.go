@@ -60,7 +60,7 @@ func (r *Ring) Write(p []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	end := r.written + int64(len(p))
-	kept := p[max(0, int64(len(p))-r.size):] // the rest would be overwritten at once
+	kept := p[max(0, int64(len(p))-r.size):] // the rest would be overwritten immediately
 	err := r.note(end)
 	if err == nil {
 		err = r.put(kept, end-int64(len(kept)))

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// environ returns the verifier's variables: those that the caller set, and those others that lead to nothing that
+// environ returns the verifier's variables: those that the caller set, and others unless they lead to something that
 // sandbox code can change.
 func (r Run) environ(env []string) []string {
 	kept := make([]string, 0, len(env)+2)
