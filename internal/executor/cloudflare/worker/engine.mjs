@@ -1,4 +1,4 @@
-// Calls the Docker Engine that runs the containers of local Workers, and removes what workerd leaves on it: containers,
+// Calls the Docker Engine that runs the containers of local Workers. Removes the containers that workerd leaves behind,
 // and the images that it commits as their snapshots.
 
 import { request } from "node:http";
@@ -6,7 +6,7 @@ import { createInterface } from "node:readline";
 
 export class Engine {
   #socket;
-  #commits = []; // {name of the container, image}, in the order in which they were made
+  #commits = []; // {name of the container, image}, oldest first
   #events;
 
   constructor(host) {
@@ -35,7 +35,8 @@ export class Engine {
     this.#events?.destroy();
   }
 
-  // remove deletes the containers of a Worker, and their snapshots, the newest first: an older one may be its base.
+  // remove deletes the containers of a Worker and their snapshots. It starts with the newest snapshot, because an older
+  // one may be its base.
   async remove(worker) {
     const prefix = `workerd-${worker}-`;
     const filters = encodeURIComponent(JSON.stringify({ name: [`^/${prefix}`] }));
@@ -48,7 +49,7 @@ export class Engine {
     this.#commits = this.#commits.filter(({ name }) => !name.startsWith(prefix));
   }
 
-  // call fails if the engine's answer is an error, unless its status is among accepted.
+  // call fails if the engine answers with an error, unless accepted has its status.
   #call(method, path, ...accepted) {
     return new Promise((resolve, reject) => {
       const call = request({ socketPath: this.#socket, method, path, timeout: 60_000 }, (answer) => {

@@ -1,11 +1,11 @@
-// Runs the built Worker on this machine: the real runtime by Miniflare, its containers on a Docker Engine.
+// Runs the built Worker on this machine: Miniflare provides the real runtime, and a Docker Engine runs the containers.
 //
 //   node local.mjs CONFIG
 //
 // CONFIG is JSON from cloudflaretest. The program prints {"url"} once it listens. Each line of standard input is a
 // command in JSON, and the program answers each with a line: "reset" removes the Worker and its Durable Objects from
-// memory, as a deployment does; {"query"} queries the database. At the end of standard input the program ends, with its
-// containers.
+// memory, as a deployment does; {"query"} queries the database. At the end of standard input the program removes its
+// containers and ends.
 
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";

@@ -2,8 +2,8 @@
 
 import { fetch } from "miniflare";
 
-// outsideAt returns the options of a Worker whose requests go to the server at an address, with their original origin in
-// a header. Without an address they go to the Internet.
+// outsideAt returns Worker options that send outgoing requests to the server at an address, with the original origin in
+// a header. Without an address, requests go to the Internet.
 export function outsideAt(address) {
   if (!address) return {};
   const outboundService = (request) => {

@@ -1,5 +1,5 @@
-// Runs deployed Workers on this machine: the real runtime by Miniflare, one for each Worker, with its containers on a
-// Docker Engine.
+// Runs deployed Workers on this machine. Each Worker has its own Miniflare, which provides the real runtime. A Docker
+// Engine runs the containers.
 //
 //   node serve.mjs CONFIG
 //
@@ -7,11 +7,11 @@
 // line:
 //
 //   {"deploy":{…}}     runs a Worker, or its next version with the same data; the answer is {"url"}
-//   {"remove":"NAME"}  ends a Worker and deletes its containers and data; the answer is {}
+//   {"remove":"NAME"}  stops a Worker and deletes its containers and data; the answer is {}
 //   {"query":{…}}      queries a database of a Worker; the answer is {"rows"}
 //
-// The answer to a failed command is {"error"}. At the end of standard input the program ends all Workers, with their
-// containers.
+// The answer to a failed command is {"error"}. At the end of standard input the program stops all Workers and removes
+// their containers.
 
 import { rm } from "node:fs/promises";
 import { join } from "node:path";

@@ -42,7 +42,8 @@ const rulesHold = 2000;
 // maxOpen bounds the concurrent attempts of a sandbox.
 const maxOpen = 256;
 
-// perSecond and burst limit how many lines a sandbox logs. Lines above the limit are dropped; the log has their count.
+// perSecond and burst limit how many lines a sandbox logs. Lines above the limit are dropped, and the log records how
+// many.
 const perSecond = 50;
 const burst = 1000;
 
@@ -61,7 +62,7 @@ export class Attempts {
   private dropped = 0;
   private tokens = burst;
   private refilled = 0;
-  // sending is the batch being written. After a failed write D1 may have it or not; the retry has the same id.
+  // sending is the batch being written. After a failed write D1 may or may not have it, so the retry uses the same id.
   private sending: { id: string; lines: Line[] } | null = null;
   private flushing: Promise<void> | null = null;
 

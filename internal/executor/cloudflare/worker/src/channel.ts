@@ -6,7 +6,7 @@ import type { Result } from "./frames";
 import { open, type Key, purposeCarrier } from "./port";
 import { isBetween } from "./settings";
 
-// maxLimit is 25 h in milliseconds. An operation may take 24 h at most (run.go).
+// maxLimit is 25 h in milliseconds. An operation takes at most 24 h (run.go).
 const maxLimit = 25 * 3600_000;
 
 // nonceLife is how long this object remembers a nonce, in milliseconds. It is longer than a signature is valid: 60 s in
@@ -169,7 +169,7 @@ class Relay {
       return;
     }
     const op = this.open.get(String(end?.id));
-    if (end === undefined || op === undefined) return; // a message of a later release, or a repeated end
+    if (end === undefined || op === undefined) return; // a message from a later release, or a repeated end
     this.open.delete(op.id);
     const told = this.told.then(() => this.settle(op, end.left === true ? null : (end as Result)));
     this.told = told.then(() => {

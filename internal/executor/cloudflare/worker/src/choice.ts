@@ -9,7 +9,7 @@ export interface Choice {
   instance: NonNullable<ContainerStartupOptions["instance"]>;
 }
 
-// sizes are the named sizes of a start. The platform rejects basic.
+// sizes are the sizes that a start may name. The platform rejects basic.
 const sizes = ["lite", "standard-1", "standard-2", "standard-3", "standard-4"];
 
 type Options = Pick<ContainerStartupOptions, "instance"> & ({ image: string } | { containerSnapshot?: ContainerSnapshotRestoreParams });

@@ -11,7 +11,8 @@ import { inTime } from "./wait";
 // stopGrace is how long a container may take to end after SIGTERM, in milliseconds. The guest gives its programs 8 s.
 const stopGrace = 10_000;
 
-// platformLimit is the timeout for the platform to end a container, or to take its inactivity timeout, in milliseconds.
+// platformLimit is the timeout for the platform to end a container or to accept its inactivity timeout, in
+// milliseconds.
 const platformLimit = 30_000;
 
 // endPoll is how often a stop checks whether the container has ended. endLimit is how long the platform may take to
@@ -26,7 +27,7 @@ const startLimit = 60_000;
 const guest = "/.sandbox/guest";
 const user = "1000";
 
-// readyPause is the pause between two attempts to reach a guest that starts, in milliseconds.
+// readyPause is the pause between two attempts to reach a starting guest, in milliseconds.
 const readyPause = 20;
 
 // exitDeadline is the exit code of a guest that has reached its deadline (internal/guest/keeper).
@@ -36,7 +37,7 @@ const exitDeadline = 124;
 export interface Times {
   // check is the interval of the alarm while the container runs. Each alarm records what the container has used.
   check: number;
-  // busyCheck is that of a container which uses its CPU.
+  // busyCheck is the interval for a container that uses its CPU.
   busyCheck: number;
   // inactivity is how long the container runs after its Durable Object was last active. Then the platform ends it,
   // whatever runs inside. The platform accepts at most 6 h.
@@ -53,18 +54,19 @@ export function timesOf(check: string | undefined): Times {
   return { check: ms, busyCheck: ms / 5, inactivity: 3 * ms };
 }
 
-// Box starts and stops the container. Its caller must ensure that only one start or stop runs at a time, but may cut it.
+// Box starts and stops the container. Its caller must ensure that only one start or stop runs at a time. It may call
+// cut during either.
 //
 // Box leaves no monitor() pending: that would keep the Durable Object in memory, and billed, for 15 minutes. Instead,
 // notice() compares the record with the container at every request and alarm.
 export class Box {
-  // ending is the cause of a stop whose end is not recorded yet; null without one.
+  // ending is the cause of a stop whose end is not recorded yet; null if there is none.
   private ending: Cause | null = null;
   // acting counts the running starts and stops. They record the end themselves, so notice() does not.
   private acting = 0;
   // wasCut: a kill has ended the last container.
   private wasCut = false;
-  // seen is when this object last saw the container run; 0 if it has not.
+  // seen is when this object last saw the container run; 0 if it never did.
   private seen = 0;
   // intercepted: this object has set its handlers on the container. Each new object must set its own.
   private intercepted = false;
@@ -82,8 +84,8 @@ export class Box {
     return this.container.running;
   }
 
-  // keepAlive sets the inactivity timeout, so that the container runs on while this object is inactive. The timeout
-  // ends with the object, so each new object and each alarm sets it again.
+  // keepAlive sets the inactivity timeout, so that the container keeps running while this object is inactive. The
+  // timeout ends with the object, so each new object and each alarm sets it again.
   async keepAlive(): Promise<void> {
     if (!this.container.running) return;
     try {
@@ -95,9 +97,9 @@ export class Box {
     }
   }
 
-  // intercept passes requests of the container to the handler outbound: every HTTP and HTTPS request of a restricted
-  // network, otherwise only calls of models. It takes effect before the first program runs. Other traffic cannot leave
-  // the container.
+  // intercept passes requests of the container to the handler outbound: every HTTP and HTTPS request with a restricted
+  // network, otherwise only LLM calls. It takes effect before the first program runs. With a restricted network, other
+  // traffic cannot leave the container.
   private async intercept({ restricted, llm }: Settings): Promise<void> {
     if (!restricted && !llm) return;
     const out = this.outbound();
@@ -120,8 +122,8 @@ export class Box {
     if (this.steady) this.store.alive(this.now());
   }
 
-  // notice records the end of a container that no stop has ended, and reports whether there was one. The period ends at
-  // the last proof of life, because the platform does not report when the container ended.
+  // notice records the end of a container that ended without a stop, and reports whether there was one. The period ends
+  // at the last proof of life, because the platform does not report when the container ended.
   async notice(): Promise<boolean> {
     const last = this.store.lastPeriod();
     if (this.acting > 0 || last === null || last.stopped_at !== null) return false;
@@ -150,8 +152,8 @@ export class Box {
     return missed ? end : null;
   }
 
-  // start returns once the container accepts commands. Its disk is that of the snapshot, or of its image if snapshot is
-  // null.
+  // start returns once the container accepts commands. Its disk comes from the snapshot, or from its image if snapshot
+  // is null.
   async start(settings: Settings, labels: Record<string, string>, key: Key, snapshot: string | null): Promise<void> {
     const incarnation = this.store.begin(this.now());
     this.ending = null;
@@ -168,7 +170,7 @@ export class Box {
         ...options(this.container, settings.choice, snapshot),
       });
       await this.keepAlive();
-      // A monitor() of a container that runs would keep this object in memory, so outcome() is not among these.
+      // monitor() of a running container would keep this object in memory, so the race does not include outcome().
       const up = Promise.race([this.ready(key).then(() => true), this.gone(startLimit).then(() => false)]);
       if (!(await up)) {
         throw new Error(this.container.running ? `its guest is not ready after ${startLimit / 1000} s` : (await this.outcome()).why);

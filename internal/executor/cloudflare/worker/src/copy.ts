@@ -51,8 +51,8 @@ const page = 500;
 export class Copy {
   constructor(private readonly db: D1Database) {}
 
-  // put writes a sandbox and its lease. If view is null, it deletes the sandbox's row. If lease is null, D1 has it. A
-  // view with a smaller version than the one in D1 comes late, and changes nothing.
+  // put writes a sandbox and its lease. If view is null, put deletes the sandbox's row. lease is null if D1 has it
+  // already. A view with a smaller version than the one in D1 is late and changes nothing.
   async put(ledger: string, id: string, view: { version: number } | null, lease: Lease | null): Promise<void> {
     const row =
       view === null
@@ -93,8 +93,9 @@ export class Copy {
     await this.db.prepare(`DELETE FROM sandbox_leases WHERE ledger = ? AND environment_id = ?`).bind(ledger, environment).run();
   }
 
-  // lease writes a lease, unless D1 has a later generation of the same ledger. An index that a statement may change
-  // costs a row, even if it does not change. So the first statement writes a use, one row, and the second one the rest.
+  // lease writes a lease, unless D1 has a later generation of the same ledger. D1 bills a row for each index that a
+  // statement may change, even if the index stays the same. So the first statement writes only a use, which costs one
+  // row, and the second writes everything else.
   private lease(ledger: string, sandbox: string, l: Lease): D1PreparedStatement[] {
     const values = [
       l.id, ledger, sandbox, l.generation, l.agent_did, l.environment_id, l.environment_type,

@@ -14,10 +14,10 @@ const directory = "/data";
 // noFiles is an empty tar archive.
 const noFiles = new Uint8Array(1024);
 
-// Saves are the occasions of a save. limit is the maximum size of /data, in bytes, and timeout is in milliseconds.
+// saves are the occasions of a save. limit is the maximum size of /data, in bytes, and timeout is in milliseconds.
 //
-// The sandbox is frozen while the guest packs /data, for at most 2 min. After a command that must be short, so a larger
-// /data waits for the stop. Before a stop all programs have ended, so nothing is frozen.
+// The sandbox is frozen while the guest packs /data, for at most 2 min. After a command the freeze must be short, so a
+// larger /data waits for the stop. Before a stop all programs have ended, so nothing is frozen.
 const saves = {
   command: { limit: 512 * 2 ** 20, timeout: 120_000, end: false },
   read: { limit: 4 * 2 ** 30, timeout: 120_000, end: false },
@@ -36,8 +36,8 @@ export class Data {
     private readonly now: () => number,
   ) {}
 
-  // changed reports whether /data may differ from the saved one after an operation with this result. One that has failed
-  // may have changed it before.
+  // changed reports whether /data may differ from the saved one after an operation with this result. An operation may
+  // change /data before it fails.
   changed(result: Result): boolean {
     return result.data === undefined || result.data !== this.store.saved();
   }
@@ -63,8 +63,8 @@ export class Data {
     }
   }
 
-  // restore unpacks the saved /data into a container that has just started, whose /data is empty. With kept, its disk
-  // has the saved /data already, and only the fingerprint is new.
+  // restore unpacks the saved /data into a container that has just started, whose /data is empty. With kept, the disk
+  // already has the saved /data, and restore only updates the fingerprint.
   async restore(name: string, kept: boolean): Promise<void> {
     if (this.store.saved() === empty) return;
     const input = async () => {

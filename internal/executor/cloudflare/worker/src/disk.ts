@@ -1,12 +1,12 @@
-// The disk of a container outlives a sleep as a snapshot, if the sandbox's environment wants that. Only the start after
-// that sleep uses the snapshot. The platform deletes it 30 days after it was taken; nothing else can.
+// The disk of a container outlives a sleep as a snapshot, if the sandbox's environment asks for it. Only the start
+// after that sleep uses the snapshot. The platform deletes it 30 days after it was taken; nothing else can delete it.
 
 import { asFailure, text } from "./errors";
 import type { Settings } from "./settings";
 import type { Store } from "./store";
 import { inTime } from "./wait";
 
-// saveLimit is the timeout of a snapshot, in milliseconds. The container runs, and costs, meanwhile.
+// saveLimit is the timeout of a snapshot, in milliseconds. Meanwhile the container runs and is billed.
 const saveLimit = 60_000;
 
 // endPoll is how often gone checks whether the container has ended, in milliseconds.
@@ -23,7 +23,8 @@ export class Disk {
     private readonly now: () => number,
   ) {}
 
-  // save takes a snapshot of a container whose programs have ended. A failure costs the disk, not the sleep.
+  // save takes a snapshot of a container whose programs have ended. If it fails, the disk is lost, but the sleep goes
+  // on.
   async save(settings: Settings): Promise<void> {
     if (!settings.keep_disk) return;
     let waiting = true;

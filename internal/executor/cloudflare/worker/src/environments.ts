@@ -1,21 +1,21 @@
-// The environments of a ledger that share this Worker, in D1: which image each has now.
+// The environments of a ledger that share this Worker, with the current image of each, in D1.
 
 import { schema as copySchema } from "./copy";
 import { Failure } from "./errors";
 import { prepare } from "./tables";
 
 const schema = [
-  // image is the image as the environment names it, prepared the same image as starts choose it. A removed environment
-  // stays for a while, because usage figures of the platform include it. Times are in milliseconds.
+  // image is the image as the environment names it. prepared is the same image in the form that starts choose. A
+  // removed environment stays for a while, because the platform's usage figures include it. Times are in milliseconds.
   `CREATE TABLE IF NOT EXISTS environments (
     ledger TEXT NOT NULL, id TEXT NOT NULL, image TEXT NOT NULL, prepared TEXT NOT NULL, removed_at INTEGER,
     PRIMARY KEY (ledger, id))`,
-  // closed: the last environment has gone and this Worker is about to be deleted, so no environment may come.
+  // closed: the last environment is gone and this Worker is about to be deleted, so no environment may be added.
   `CREATE TABLE IF NOT EXISTS ledgers (
     id TEXT PRIMARY KEY, since INTEGER NOT NULL, closed INTEGER NOT NULL DEFAULT 0)`,
 ];
 
-// Environment is a row. removed_at is 0 for one that is there.
+// Environment is a row. removed_at is 0 while the environment exists.
 export interface Environment {
   id: string;
   image: string;
@@ -23,7 +23,7 @@ export interface Environment {
   removed_at: number;
 }
 
-// kept is for how long a removed environment stays, in milliseconds: figures are compared for a week.
+// kept is how long a removed environment stays, in milliseconds. Usage figures are compared for a week.
 const kept = 10 * 24 * 3600 * 1000;
 
 export class Environments {
@@ -44,7 +44,8 @@ export class Environments {
     return open?.results[0]?.closed === 0;
   }
 
-  // list returns the environments of a ledger, those that were removed of late among them, and since when it has any.
+  // list returns the environments of a ledger, including recently removed ones, and the time of the first; 0 if the
+  // ledger never had one.
   async list(ledger: string): Promise<{ since: number; environments: Environment[] }> {
     await prepare(this.db, schema);
     const [ledgers, environments] = await this.db.batch([
@@ -58,7 +59,8 @@ export class Environments {
     return { since, environments: (environments?.results ?? []) as Environment[] };
   }
 
-  // remove removes an environment, with what it has beside its sandboxes. The caller knows that it has no sandboxes.
+  // remove marks an environment as removed, and deletes rows that were marked long ago. The caller has checked that the
+  // environment has no sandboxes.
   async remove(ledger: string, id: string, now: number): Promise<void> {
     await prepare(this.db, schema);
     await this.db.batch([
@@ -73,7 +75,7 @@ export class Environments {
   // whether the ledger is closed.
   async close(ledger: string): Promise<boolean> {
     await prepare(this.db, schema);
-    await prepare(this.db, copySchema); // of sandboxes
+    await prepare(this.db, copySchema); // it has the table sandboxes
     const [, state] = await this.db.batch<{ closed: number }>([
       this.db
         .prepare(`UPDATE ledgers SET closed = 1 WHERE id = ?1

@@ -37,9 +37,9 @@ export function text(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }
 
-// The platform reports only as text why it did not start a container. cloudflare/containers#45 quotes the first two texts;
-// the others mean that the account's total of memory, CPU or disk is used up (cloudflare-docs, sandbox/1-0-preview, read
-// 2026-11). Local workerd never runs out of room, so testdata/noroom.js simulates them.
+// The platform reports the reason for a failed start only as text. cloudflare/containers#45 quotes the first two texts;
+// the others mean that the account's total of memory, CPU or disk is used up (cloudflare-docs, sandbox/1-0-preview,
+// read 2026-11). Local workerd never runs out of room, so testdata/noroom.js simulates them.
 const noRoom = [
   "Maximum number of running container instances exceeded", "no container instance that can be provided",
   "SURPASSED_TOTAL_LIMITS", "LOCATION_SURPASSED_BASE_LIMITS",

@@ -1,5 +1,5 @@
-// The Worker of one environment, or of all those of a ledger that share one. It authenticates each request with its key,
-// and passes it to the Durable Object of the sandbox:
+// The Worker of one environment, or of several environments of a ledger that share it. It authenticates each request
+// with its key, and passes requests about a sandbox to its Durable Object:
 //
 //   GET    /v1/instance                                   names this instance and its image
 //   GET    /v1/instances/I/ledgers/L/sandboxes            lists sandboxes after the id in ?after; wakes none
@@ -19,9 +19,9 @@
 //   GET    /v1/instances/I/ledgers/L/environments         lists the environments that share this Worker
 //   PUT    /v1/instances/I/ledgers/L/environments/E       adds one, or changes its image
 //   DELETE …                                              removes one that has no sandboxes
-//   DELETE /v1/instances/I/ledgers/L/environments         closes the ledger if it has none, before this Worker's end
+//   DELETE /v1/instances/I/ledgers/L/environments         closes an empty ledger, before this Worker is deleted
 //   PUT    /v1/instances/I/ledgers/L/llm/E                sets its LLM routes with their keys, and what calls may cost
-//   GET    …/calls?run=R&line=N                           returns its LLM calls after a line, which the ledger has
+//   GET    …/calls?run=R&line=N                           returns its LLM calls after the last line that the ledger has
 //
 // Answers are JSON. An error has code, reason and message, as in sandbox/errors.go.
 
@@ -142,8 +142,8 @@ async function serveNetwork(request: Request, path: NetworkPath, signed: Signed,
   }
 }
 
-// serveLLM answers requests about LLM routes. Calls that run by the journal may have lost their Durable Object: the
-// sandbox's object is asked, which is in memory if it has the call.
+// serveLLM answers requests about LLM routes. The journal may have a running call whose Durable Object was lost. So
+// serveLLM asks the object of each such sandbox to settle the calls that it does not know.
 async function serveLLM(request: Request, path: LLMPath, signed: Signed, env: Env): Promise<Response> {
   checkInstance(path, env);
   const book = new Book(env.DB);
@@ -162,7 +162,7 @@ async function serveLLM(request: Request, path: LLMPath, signed: Signed, env: En
       const asked = page.running.slice(0, maxAsked).map(async (sandbox) => {
         await env.SANDBOX.get(env.SANDBOX.idFromName(`${ledger}/${sandbox}`)).tidyCalls(ledger, environment, sandbox);
       });
-      await Promise.allSettled(asked); // what fails is tried again with the next page
+      await Promise.allSettled(asked); // the next page retries failures
       return Response.json(await read());
     }
     default:
@@ -170,7 +170,8 @@ async function serveLLM(request: Request, path: LLMPath, signed: Signed, env: En
   }
 }
 
-// maxAsked is how many Durable Objects a page of calls asks at most: a request to a Worker may make 1,000 requests.
+// maxAsked is the maximum number of Durable Objects that a page of calls asks. A request to a Worker may make 1,000
+// subrequests.
 const maxAsked = 100;
 
 function checkInstance({ instance }: { instance: string }, env: Env): void {

@@ -10,7 +10,7 @@ const schema = [
   `CREATE TABLE IF NOT EXISTS networks (
     ledger TEXT NOT NULL, environment TEXT NOT NULL, egress TEXT, run INTEGER NOT NULL, line INTEGER NOT NULL DEFAULT 0,
     PRIMARY KEY (ledger, environment))`,
-  // A row has one batch of lines of a sandbox. last_line is the number of its last line.
+  // Each row is one batch of lines of a sandbox. last_line is the number of its last line.
   `CREATE TABLE IF NOT EXISTS egress_lines (
     ledger TEXT NOT NULL, environment TEXT NOT NULL, run INTEGER NOT NULL, last_line INTEGER NOT NULL,
     batch TEXT NOT NULL UNIQUE, records TEXT NOT NULL, PRIMARY KEY (ledger, environment, run, last_line))`,
@@ -42,7 +42,7 @@ export type PlacedLine = Line & { run: number; line: number };
 // kept is how many lines of an environment the log keeps. The ledger reads them every few seconds.
 const kept = 100_000;
 
-// page is the maximum number of rows in one answer, maxLines that of lines in a row.
+// page is the maximum number of rows in one answer. maxLines is the maximum number of lines in a row.
 const page = 20;
 export const maxLines = 200;
 
@@ -103,7 +103,7 @@ export class Networks {
     ]);
   }
 
-  // lines returns the oldest lines after a position: one page.
+  // lines returns one page of the oldest lines after a position.
   async lines(ledger: string, environment: string, run: number, line: number): Promise<PlacedLine[]> {
     await prepare(this.db, schema);
     const { results } = await this.db

@@ -1,6 +1,7 @@
-// What a sandbox may reach: internal/gateway/policy in TypeScript. A test runs its testdata/hosts.json on both.
+// Decides what a sandbox may reach. It is internal/gateway/policy in TypeScript, and a test runs testdata/hosts.json on
+// both.
 
-// Egress is the rules of an environment's restricted network (sandbox.Egress). The rules are valid.
+// Egress has the rules of an environment's restricted network (sandbox.Egress). The rules are valid.
 export interface Egress {
   allow: { host: string; ports?: number[] }[];
 }
@@ -38,7 +39,7 @@ export function canonicalHost(host: string): string | null {
   if (name === "" || name.length > 253) return null;
   const labels = name.split(".");
   const valid = labels.every((l) => /^[a-z0-9_-]{1,63}$/.test(l) && !l.startsWith("-") && !l.endsWith("-"));
-  // The URL standard: a name that ends in a number is an IPv4 address, in one of its many forms.
+  // By the URL standard, a name whose last label is a number is an IPv4 address, in one of its many forms.
   return valid && !/^([0-9]+|0x[0-9a-f]*)$/.test(labels[labels.length - 1] ?? "") ? name : null;
 }
 

@@ -74,7 +74,8 @@ export interface Work {
   take?: (payload: Uint8Array) => Promise<void>;
   // cancel cancels the operation once it resolves.
   cancel?: Promise<void>;
-  // last: the operation ends every program, as the deadline does. A guest that does not answer has ended by itself.
+  // last: the operation ends every program, as the deadline does. If the guest does not answer, it has ended too, so
+  // there is no retry.
   last?: boolean;
 }
 
@@ -84,19 +85,21 @@ export class OperationFailed extends Error {
     // problem is a wire.Problem of the guest, such as problemNotFound.
     readonly problem: string,
     message: string,
-    // ran: the result is that of a command that has ended, not a refusal.
+    // ran: a command ran and ended, so this is its result and not a refusal.
     readonly ran: boolean,
   ) {
     super(message);
   }
 }
 
-// problemNotFound is wire.ProblemNotFound: for a command, the guest does not know its id, or has forgotten it.
+// problemNotFound is wire.ProblemNotFound. For a command, it means that the guest never knew its id or has forgotten
+// it.
 export const problemNotFound = "not_found";
 
-// attempts is how often a connection is made whose guest closes it before it answers, as in a flood of connections or on
-// a busy machine. retryPause is between two, in milliseconds. retryLimit is the timeout for the first byte of the answer
-// to a later one: a guest that has died meanwhile may not even close the connection.
+// attempts is how often work connects if the guest closes the connection before it answers, as in a flood of
+// connections or on a busy machine. retryPause is the pause between two attempts. retryLimit is the timeout for the
+// first byte of the answer to a retry: a guest that has died meanwhile may not even close the connection. Both are in
+// milliseconds.
 const attempts = 3;
 const retryPause = 100;
 const retryLimit = 10_000;
@@ -118,13 +121,13 @@ export async function work(container: Container, key: Key, w: Work): Promise<Res
 }
 
 // attempt runs an operation on a connection of its own. It returns null if the guest closed the connection before it
-// answered, or did not answer within a timeout, if there is one.
+// answered, or did not answer within limit. A null limit means no timeout.
 async function attempt(container: Container, key: Key, w: Work, limit: number | null): Promise<Result | null> {
   const socket = await open(container, key.bytes(), purposeOperation);
   void w.cancel?.then(() => socket.close()).catch(() => undefined); // the reader below sees the end
   const scanner = new Scanner();
   let answered = false;
-  let unopened: unknown = null; // why there is no input
+  let unopened: unknown = null; // why the input could not be opened
   const input = async () => w.input?.().catch((error: unknown) => Promise.reject((unopened = error)));
   try {
     const sending = send(socket.writable, w.request, input);
@@ -148,8 +151,8 @@ async function attempt(container: Container, key: Key, w: Work, limit: number | 
   return null;
 }
 
-// send sends a request, and then opens and sends its input. If the input were open before, the guest might wait too long for
-// the request: while a large object of R2 streams, no timer of this Worker fires.
+// send sends a request, and then opens and sends its input. It must not open the input earlier: while a large R2 object
+// streams, no timer of this Worker fires, and the guest might wait too long for the request.
 async function send(
   writable: WritableStream,
   request: Work["request"],

@@ -45,7 +45,7 @@ export class Sandbox extends DurableObject<Env> {
   private turn: Promise<unknown> = Promise.resolve();
   // armed is the time of the alarm; null if this object has not set one.
   private armed: number | null = null;
-  // unread: the copy does not have the last reading of usage. busy: the container has used its CPU until then.
+  // unread: the copy does not have the last reading of usage. busy: the container used its CPU before that reading.
   private unread = false;
   private busy = false;
 
@@ -133,7 +133,7 @@ export class Sandbox extends DurableObject<Env> {
     return this.calls.serve(callerOf(row), request);
   }
 
-  // tidyCalls settles calls that an earlier object of this sandbox has left.
+  // tidyCalls settles calls that an earlier object of this sandbox left running.
   async tidyCalls(ledger: string, environment: string, sandbox: string): Promise<void> {
     await this.calls.tidy({ ledger, environment, sandbox });
   }
@@ -149,8 +149,8 @@ export class Sandbox extends DurableObject<Env> {
     if (row?.settings.restricted) await this.attempts.flush(whoIs(row));
   }
 
-  // endCalls ends the calls of a container that has stopped. What D1 does not take is settled when the ledger reads the
-  // journal.
+  // endCalls ends the calls of a container that has stopped. If a write to D1 fails, the call is settled when the
+  // ledger reads the journal.
   private async endCalls(why: string): Promise<void> {
     const row = this.store.row();
     if (!row?.settings.llm) return;
@@ -160,7 +160,7 @@ export class Sandbox extends DurableObject<Env> {
     await tidy.catch((error: unknown) => console.error(`settle calls of models: ${text(error)}`));
   }
 
-  // alarm records what the container has used, and ends what is due. It may come early or late. The platform gives up
+  // alarm records the usage of the container, and ends what is due. It may come early or late. The platform gives up on
   // an alarm after seven failures, and nothing else would wake this object. So a failed alarm sets the next one itself.
   override async alarm(): Promise<void> {
     this.armed = null;
@@ -223,7 +223,7 @@ export class Sandbox extends DurableObject<Env> {
       this.store.owe();
       await this.box.stop("start_failed");
       try {
-        // D1 gets its row while it still starts, so that no list misses it.
+        // D1 gets the sandbox's row while the container starts, so that no list misses it.
         await Promise.all([this.start(path, row?.settings ?? settings), this.mustTell()]);
       } catch (error) {
         // After a permanent failure the sandbox stays until its kill. After any other, a retry creates it again.
@@ -253,7 +253,7 @@ export class Sandbox extends DurableObject<Env> {
     return this.view(path);
   }
 
-  // renew records a use that this object does not see, and sets the limits from now on. It starts nothing.
+  // renew records a use that this object does not see, and sets the limits that apply from now on. It starts nothing.
   private renew(path: Path, times: Times): Promise<Response> {
     return this.inTurn(async () => {
       const { settings } = this.find(path);
@@ -292,7 +292,7 @@ export class Sandbox extends DurableObject<Env> {
   }
 
   // rest stops the container. Before that, it ends the programs and saves /data, unless the deadline has passed. If the
-  // save fails, the container runs on, unless its ttl has passed. A sleep then saves the disk, if that is to be kept.
+  // save fails, the container runs on, unless its ttl has passed. A sleep then saves the disk if keep_disk is set.
   private async rest(cause: Cause): Promise<void> {
     const row = this.store.row();
     if (row !== null && this.box.running && cause !== "deadline") {
@@ -322,7 +322,7 @@ export class Sandbox extends DurableObject<Env> {
     });
   }
 
-  // read returns /data: the current content if the container runs, else the saved one.
+  // read returns the current /data if the container runs, otherwise the saved one.
   private async read(path: Path): Promise<Response> {
     const { name } = this.find(path);
     if (this.box.running) await this.standing(() => this.data.save(name, "read"));
@@ -459,7 +459,8 @@ export class Sandbox extends DurableObject<Env> {
     return expiry(row);
   }
 
-  // due says when the container must stop next, and why. One that has ended stays due until its end is recorded.
+  // due says when the container must stop next, and why. A container that has ended stays due until its end is
+  // recorded.
   private due(): { at: number; cause: Cause } | null {
     const row = this.store.row();
     if (row === null || !this.store.open) return null;
@@ -471,8 +472,8 @@ export class Sandbox extends DurableObject<Env> {
     return next;
   }
 
-  // arm sets the alarm to what is due next. Until the end of the container is recorded, the alarm comes more often: the
-  // platform ends a container after its inactivity timeout, and the end of a command may never be reported.
+  // arm sets the alarm for what is due next. Until the end of the container is recorded, the alarm comes more often:
+  // the platform ends a container after its inactivity timeout, and the end of a command may never be reported.
   private async arm(): Promise<void> {
     const owed = this.store.owes() ? Date.now() + retry : null;
     const at = earliest(this.due()?.at ?? this.endsAt() ?? this.store.purgeAt(), owed);
@@ -597,10 +598,10 @@ function callerOf(row: Row): Caller {
   return { ...whoIs(row), lease: row.settings.lease_id, generation: row.settings.generation };
 }
 
-// killed is why the calls of a killed sandbox end.
+// killed is the reason that the calls of a killed sandbox get.
 const killed = "the sandbox was killed";
 
-// diskOf is what answers tell of a kept disk; undefined if the disk does not outlive a sleep.
+// diskOf returns what answers say about a kept disk; undefined if the disk does not outlive a sleep.
 function diskOf(disk: KeptDisk | null) {
   return disk === null ? undefined : { saved_at: disk.saved_at, lost: disk.lost };
 }
@@ -612,7 +613,7 @@ function absent(path: Path): Failure {
 // askLimit is how long the guest may take to answer an alarm, in milliseconds.
 const askLimit = 500;
 
-// busyShare is the share of one CPU from which on a container counts as busy.
+// busyShare is the share of one CPU above which a container counts as busy.
 const busyShare = 0.05;
 
 // soon runs an operation in the guest. After askLimit it fails and cancels the operation, without waiting for its end: a

@@ -1,5 +1,5 @@
 // The state that a Durable Object keeps when it leaves memory: the sandbox's settings, its periods, its last use, and
-// its running commands. Every method is synchronous, so none sees another one's half-done change.
+// its running commands. Every method is synchronous, so no method sees another's half-finished change.
 
 import { deadline, type Settings, withoutSecrets } from "./settings";
 
@@ -17,7 +17,8 @@ export interface Period {
   cpu_us: number;
   // alive_at is when the container was last known to run; 0 if that was not recorded.
   alive_at: number;
-  // memory_bytes and pids are what the guest reported at read_at, with cpu_us; read_at is 0 before its first reading.
+  // memory_bytes and pids are the values that the guest reported at read_at, with cpu_us. read_at is 0 before the first
+  // reading.
   memory_bytes: number;
   pids: number;
   read_at: number;
@@ -30,20 +31,20 @@ export interface Usage {
   pids: number;
 }
 
-// KeptDisk says what became of the disk of a sandbox whose disk outlives its sleep.
+// KeptDisk is the state of a disk that outlives a sleep.
 export interface KeptDisk {
   // snapshot is the id of the snapshot that the next start restores; "" if there is none.
   snapshot: string;
-  // image is what the snapshot belongs to: a reference with a digest, or "" for the application's image.
+  // image is the image of the snapshot: a reference with a digest, or "" for the application's image.
   image: string;
-  // saved_at is when the snapshot was taken that the next start restores, or that the last one has restored; 0 if there
-  // is none.
+  // saved_at is the time of the snapshot that the next start restores, or that the last start restored; 0 if there is
+  // none.
   saved_at: number;
   // lost is why the disk of the last container is lost; "" if it is not.
   lost: string;
 }
 
-// Told is what this Worker reports of a sandbox, even after its kill.
+// Told is what this Worker reports about a sandbox, even after its kill.
 export interface Told {
   // name is the name of the Durable Object: the ledger's id, a slash, the sandbox's id.
   name: string;
@@ -61,7 +62,7 @@ export interface Row extends Told {
 const retention = 7 * 24 * 3600_000;
 
 export class Store {
-  // counted: the version has grown since it was read last.
+  // counted: the version has grown since it was last read.
   private counted = false;
 
   constructor(private readonly sql: SqlStorage) {
@@ -112,7 +113,7 @@ export class Store {
     this.sql.exec(`UPDATE disk SET snapshot = ''`);
   }
 
-  // loseDisk records that the next start has an empty disk, and why.
+  // loseDisk records that the next start begins with the disk of the image, and why.
   loseDisk(why: string): void {
     this.sql.exec(`UPDATE disk SET snapshot = '', saved_at = 0, lost = ?`, why);
   }
@@ -142,7 +143,7 @@ export class Store {
     this.sql.exec(`UPDATE sandbox SET saved = ?, saved_at = ?`, fingerprint, at);
   }
 
-  // owe records that the copy does not have this state yet. Changes before its next write have one version.
+  // owe records that the copy does not have this state yet. Changes before the next write share one version.
   owe(): void {
     if (this.counted && this.owes()) return;
     this.sql.exec(`INSERT INTO owed (one, version) VALUES (1, 1) ON CONFLICT (one) DO UPDATE SET owes = 1, version = version + 1`);
@@ -222,8 +223,8 @@ export class Store {
     return incarnation;
   }
 
-  // end records a stop, and that the copy does not have it yet. The first record counts: Box.stop and
-  // Box.notice may both report one stop. Only a sleep keeps the disk. A failed start changes nothing of it.
+  // end records a stop, and that the copy does not have it yet. The first record counts: Box.stop and Box.notice may
+  // both report one stop. Only a sleep keeps the disk. A failed start does not change it.
   end(incarnation: number, now: number, cause: Cause, exitCode: number | null): void {
     const { rowsWritten } = this.sql.exec(`UPDATE periods SET stopped_at = ?, cause = ?, exit_code = ? WHERE incarnation = ? AND stopped_at IS NULL`, now, cause, exitCode, incarnation);
     if (rowsWritten > 0 && !keepsDisk.includes(cause)) this.loseDisk(`its container ended without a sleep: ${cause}`);
@@ -254,7 +255,8 @@ export class Store {
     this.sql.exec(`INSERT OR REPLACE INTO running (id, until, detached) VALUES (?, ?, 1)`, id, until);
   }
 
-  // endRun records the end of a detached command, and returns until when it could run at most; null if it was not running.
+  // endRun records the end of a detached command, and returns the latest time at which it could end; null if it was not
+  // running.
   endRun(id: string): number | null {
     return this.sql.exec<{ until: number }>(`DELETE FROM running WHERE id = ? RETURNING until`, id).toArray()[0]?.until ?? null;
   }

@@ -3,7 +3,7 @@
 // prepared holds, for each database, the schemas that exist in it.
 const prepared = new WeakMap<D1Database, Set<readonly string[]>>();
 
-// prepare makes the tables of a schema, unless this Worker has done so.
+// prepare creates the tables of a schema, unless it has already done so.
 export async function prepare(db: D1Database, schema: readonly string[]): Promise<void> {
   const known = prepared.get(db) ?? new Set();
   prepared.set(db, known);

@@ -1,11 +1,12 @@
-// When the sandbox was used, and what keeps it in use. Most of it is only in memory while clients are connected: a row
-// for each command would cost more than the command.
+// Records when the sandbox was used, and what keeps it in use. While clients are connected, most of this is only in
+// memory: a row for each command would cost more than the command.
 
 import type { Books, Operation } from "./channel";
 import { cpuOf, type Result } from "./frames";
 import type { Store } from "./store";
 
-// cpuStep is the smallest increase of CPU time that is recorded at once, in microseconds. Less waits for flush.
+// cpuStep is the smallest increase of CPU time that is recorded immediately, in microseconds. A smaller one waits for
+// flush.
 const cpuStep = 1_000_000;
 
 // redialLimit is how long clients may take to dial again after their object has left memory, in milliseconds.
@@ -15,7 +16,7 @@ export class Uses implements Books {
   // attended has the operations that end with their WebSocket, and when each must have ended.
   private readonly attended = new Map<Operation, number>();
   private usedAt = 0;
-  // cpu is the container's CPU time as reported last, at cpuAt, in microseconds.
+  // cpu is the last reported CPU time of the container, in microseconds. cpuAt is when it was reported.
   private cpu = 0;
   private cpuAt = 0;
   private recordedCpu = 0;

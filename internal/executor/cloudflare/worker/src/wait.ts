@@ -13,7 +13,7 @@ export async function within(promise: Promise<unknown>, ms: number): Promise<boo
   }
 }
 
-// inTime returns what a promise resolves to, and fails after a timeout. who names what it waits for.
+// inTime returns the value of a promise, or fails after a timeout. who names what it waits for.
 export async function inTime<T>(promise: Promise<T>, ms: number, who: string): Promise<T> {
   if (!(await within(promise, ms))) throw new Error(`${who} did not answer within ${ms / 1000} s`);
   return promise;

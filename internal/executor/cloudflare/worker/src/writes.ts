@@ -1,10 +1,10 @@
-// Writes to D1 of all Durable Objects in this isolate. Writes that wait at the same time go in one call. D1 bills rows,
-// so this saves no money, but D1 carries out one call after the other: a burst of single calls would queue there and be
-// refused. On the local runtime 200 starts take 10 calls instead of 400, and 200 ends 6 instead of 200.
+// Batches the D1 writes of all Durable Objects in this isolate: writes that wait at the same time share one call. D1
+// bills rows, so this saves no money. But D1 runs one call after the other, so a burst of single calls would queue
+// there and be refused. On the local runtime 200 starts take 10 calls instead of 400, and 200 ends 6 instead of 200.
 //
-// The promises of a call belong to the object that makes it. The runtime continues an object that waits for them in its
-// own context (handle_cross_request_promise_resolution), and never does if the caller was reset. So each object that
-// waits has a timer, and what it writes stays owed in its storage until D1 has it.
+// The promises of a call belong to the object that makes it. The runtime resumes each waiting object in that object's
+// own context (handle_cross_request_promise_resolution), but never if the calling object was reset. So each waiting
+// object has a timer, and its storage marks its write as owed until D1 has it.
 
 import { text } from "./errors";
 import { prepare } from "./tables";
@@ -32,7 +32,7 @@ const silence = 5 * pulse;
 
 const queues = new WeakMap<D1Database, Writes>();
 
-// writesTo returns the writes of all objects to a database, whose tables are those of schema.
+// writesTo returns the shared queue of writes to a database that has the tables of schema.
 export function writesTo(db: D1Database, schema: readonly string[]): Writes {
   const writes = queues.get(db) ?? new Writes(db, schema);
   queues.set(db, writes);
@@ -48,19 +48,19 @@ class Writes {
     private readonly schema: readonly string[],
   ) {}
 
-  // put carries out the statements in one transaction. First their object must have stored what they depend on: the
-  // platform holds back an object's own calls until then, but another object may make this one.
+  // put runs the statements in one transaction. The caller must first sync its storage: the platform holds back an
+  // object's own calls until then, but another object may make this call.
   async put(statements: D1PreparedStatement[]): Promise<void> {
     const mine: Write = { statements, call: null };
     this.waiting.push(mine);
     while (mine.call === null) await this.follow((this.call ??= this.begin()));
     await this.follow(mine.call);
-    // The cause may be the statement or the end of another object.
+    // Another object may have caused the failure, so this one retries alone.
     if (!mine.call.written) await this.send([mine]);
   }
 
-  // follow returns when a call has ended, or when the object that makes it is gone. The timers belong to the object
-  // that waits, so it needs no other one to go on.
+  // follow returns when a call has ended, or when the object that makes it is gone. The waiting object has its own
+  // timers, so it can continue without any other object.
   private async follow(call: Call): Promise<void> {
     while (!(await within(call.end, pulse))) {
       if (Date.now() - call.beat <= silence) continue;
@@ -69,7 +69,7 @@ class Writes {
     }
   }
 
-  // begin makes a call with the writes that wait longest.
+  // begin starts a call with the writes that have waited longest.
   private begin(): Call {
     const call: Call = { end: Promise.resolve(), beat: Date.now(), written: false };
     const writes = this.waiting.splice(0, most);

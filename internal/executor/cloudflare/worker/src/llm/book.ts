@@ -1,6 +1,6 @@
-// The journal of LLM calls in D1, with what they used, and the limits that admit them. One transaction of D1 checks all
-// limits and records the call: so sandboxes that race cannot exceed them, and no call is sent without its record. The
-// ledger reads the journal; internal/gateway/llm/book.go keeps the same on Docker.
+// The journal of LLM calls in D1, with their usage and limits. One D1 transaction checks all limits and records the
+// call. So racing sandboxes cannot exceed a limit, and no call is sent without its record. The ledger reads the
+// journal. On Docker, internal/gateway/llm/book.go does the same.
 
 import { prepare, removeRows } from "../tables";
 import { type Tokens, totalOf } from "./price";
@@ -9,18 +9,19 @@ import { seal, unseal } from "./seal";
 
 const schema = [
   // sealed has the settings, encrypted; digest identifies them. run and line are the position of the journal's last
-  // line, read_line is the last one that the ledger has.
+  // line. read_line is the last line that the ledger has.
   `CREATE TABLE IF NOT EXISTS llm (
     ledger TEXT NOT NULL, environment TEXT NOT NULL, digest TEXT NOT NULL, sealed TEXT NOT NULL, run INTEGER NOT NULL,
     line INTEGER NOT NULL DEFAULT 0, read_line INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (ledger, environment))`,
-  // A row has a call, as it is at its line: the end of a call moves it to a new line. usd and tokens count for limits.
+  // Each row is a call in its latest state: the end of a call moves it to a new line. usd and tokens count towards
+  // limits.
   `CREATE TABLE IF NOT EXISTS llm_calls (
     id TEXT PRIMARY KEY, ledger TEXT NOT NULL, environment TEXT NOT NULL, sandbox TEXT NOT NULL, route TEXT NOT NULL,
     month TEXT NOT NULL, running INTEGER NOT NULL, usd INTEGER NOT NULL, tokens INTEGER NOT NULL, line INTEGER NOT NULL,
     record TEXT NOT NULL) WITHOUT ROWID`,
   `CREATE INDEX IF NOT EXISTS llm_lines ON llm_calls (ledger, environment, line)`,
   `CREATE INDEX IF NOT EXISTS llm_running ON llm_calls (ledger, environment) WHERE running = 1`,
-  // A row has what the ended calls of a sandbox (kind sandbox) or month (kind month) used on a route.
+  // Each row is what the ended calls of a sandbox (kind sandbox) or month (kind month) used on a route.
   `CREATE TABLE IF NOT EXISTS llm_sums (
     ledger TEXT NOT NULL, environment TEXT NOT NULL, kind TEXT NOT NULL, of TEXT NOT NULL, route TEXT NOT NULL,
     usd INTEGER NOT NULL, requests INTEGER NOT NULL, tokens INTEGER NOT NULL,
@@ -49,7 +50,7 @@ export interface Call {
   unknown: boolean;
 }
 
-// Page is the oldest lines of a journal after a position. running are the sandboxes that have calls under way.
+// Page holds the oldest lines of a journal after a position. running lists the sandboxes with running calls.
 export interface Page {
   digest: string;
   lines: { run: number; line: number; call: Call }[];
@@ -64,7 +65,8 @@ export type Total = Use & { scope: "lease" | "month" | "budget"; reserved: numbe
 const pageLines = 500;
 const maxUnread = 200_000;
 
-// limited is what counts for the limits of a call: ended calls from the sums, then running ones with what they reserve.
+// limited selects what counts towards the limits of a call: the sums of ended calls, and running calls with what they
+// reserve.
 const limited = `scopes (scope) AS (VALUES ('lease'), ('month'), ('budget')),
   total (scope, reserved, usd, requests, tokens) AS (
     SELECT scope, 0, usd, requests, tokens FROM llm_sums JOIN scopes ON CASE scope
@@ -121,8 +123,8 @@ export class Book {
     return text === null ? null : (JSON.parse(text) as LLMSettings);
   }
 
-  // admit records the beginning of a call, unless a limit is reached. Then it returns what counts. reserved are the
-  // tokens that the call can use.
+  // admit records the beginning of a call and returns null. If a limit is reached, it returns the totals instead. If
+  // too many lines wait for the ledger, it returns "full". reserved is the number of tokens that the call can use.
   async admit(ledger: string, call: Call, reserved: number, route: Route, s: LLMSettings): Promise<Total[] | "full" | null> {
     const month = monthOf(call.started_at);
     const where = [ledger, call.environment_id, call.sandbox_id, call.route, month, [s.month, month].sort()[0] ?? month];
@@ -158,7 +160,8 @@ export class Book {
     return Number(said?.unread) >= maxUnread ? "full" : ((totals?.results ?? []) as unknown as Total[]);
   }
 
-  // end records the end of a running call. A repetition changes nothing. counted are the tokens for limits.
+  // end records the end of a running call. A repetition changes nothing. counted is the number of tokens that count
+  // towards limits.
   async end(ledger: string, call: Call, counted = totalOf(call.tokens)): Promise<void> {
     const { id, environment_id } = call;
     const running = `EXISTS (SELECT 1 FROM llm_calls WHERE id = ?1 AND running = 1)`;
@@ -182,7 +185,7 @@ export class Book {
     ]);
   }
 
-  // running returns the calls of a sandbox that have not ended by the journal, with the tokens that they reserve.
+  // running returns the calls of a sandbox that the journal has as running, with the tokens that they reserve.
   async running(ledger: string, environment: string, sandbox: string): Promise<{ call: Call; reserved: number }[]> {
     await prepare(this.db, schema);
     const { results } = await this.db
@@ -201,8 +204,9 @@ export class Book {
       .run();
   }
 
-  // page returns the oldest lines after a position, which the ledger has recorded up to there. A position that the
-  // journal has not reached is of another journal: a new run follows it.
+  // page returns the oldest lines after a position. The ledger has recorded all lines up to there, so page deletes
+  // those of ended calls. A position that the journal has not reached belongs to another journal, so this one begins a
+  // new run.
   async page(ledger: string, environment: string, run: number, line: number): Promise<Page> {
     await prepare(this.db, schema);
     const where = `ledger = ?1 AND environment = ?2`;

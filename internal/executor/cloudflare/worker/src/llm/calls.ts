@@ -1,5 +1,5 @@
-// The LLM calls of one sandbox. Its Durable Object makes them: so a call and the object that settles it end together.
-// internal/gateway/llm/serve.go does the same on Docker.
+// The LLM calls of one sandbox. Its Durable Object makes them, so that a call ends together with the object that
+// settles it. internal/gateway/llm/serve.go does the same on Docker.
 
 import type { Who } from "../attempts";
 import { text } from "../errors";
@@ -16,36 +16,37 @@ import { Meter } from "./usage";
 // modelsHost is the host that sandboxes call models at: http://HOST/llm/ROUTE/v1/… (internal/executor/cloudflare/llm.go).
 export const modelsHost = "llm.sandbox.internal";
 
-// Caller is the sandbox that calls, and for whom it works.
+// Caller identifies the sandbox that calls, and its lease.
 export interface Caller extends Who {
   lease: string;
   generation: number;
 }
 
-// maxBody limits a request, maxBodies those of a sandbox at the same time, in bytes: a Durable Object has 128 MB.
+// maxBody limits one request body, and maxBodies the concurrent ones of a sandbox, in bytes. A Durable Object has 128
+// MB.
 const maxBody = 8 << 20;
 const maxBodies = 16 << 20;
 
-// maxCalls limits the calls of a sandbox that are under way.
+// maxCalls limits the concurrent calls of a sandbox.
 const maxCalls = 128;
 
 // idle limits the time without any byte from an upstream, or without progress of a client, in milliseconds. A model may
-// think for long.
+// think for a long time.
 const idle = 15 * 60_000;
 
 // maxErrorBody limits the body of an upstream's error, in bytes.
 const maxErrorBody = 256 << 10;
 
-// undecided are the statuses with which Cloudflare answers for a host that got the request and gave no answer: it may
-// have billed the call (developers.cloudflare.com/support/troubleshooting/http-status-codes, read 2026-11).
+// undecided are the statuses of Cloudflare's answer if the host got the request but gave no answer. The host may have
+// billed the call (developers.cloudflare.com/support/troubleshooting/http-status-codes, read 2026-11).
 const undecided = [520, 524];
 
-// retryPause is the pause before an end is written again that D1 did not take. closeLimit is how long the end of a
-// sandbox waits for the ends of its calls. Both are in milliseconds.
+// retryPause is the pause before a failed write of an end is retried. closeLimit is how long the end of a sandbox waits
+// for the ends of its calls. Both are in milliseconds.
 const retryPause = 5000;
 const closeLimit = 10_000;
 
-// Exchange is a call under way.
+// Exchange is a running call.
 interface Exchange {
   call: Call;
   checked: Checked;
@@ -59,8 +60,8 @@ interface Exchange {
 }
 
 export class Calls {
-  // running has each call from before its record until the journal has its end: a call that runs by the journal and is
-  // not here was lost by an earlier object.
+  // running has each call from before its record until the journal has its end. If the journal has a running call that
+  // is not here, an earlier object lost it.
   private readonly running = new Map<string, Exchange>();
   private waiting: { ledger: string; call: Call; counted: number; x: Exchange }[] = [];
   private flushing: Promise<void> | null = null;
@@ -122,7 +123,7 @@ export class Calls {
     }
   }
 
-  // begin reserves what the call can use, and records its beginning.
+  // begin reserves what the call can use, and records the beginning of the call.
   private async begin(
     who: Caller, request: Request, name: string, route: Route, dialect: Dialect, checked: Checked, settings: LLMSettings,
   ): Promise<Exchange> {
@@ -212,7 +213,7 @@ export class Calls {
     const stream = type === "text/event-stream" || (type === "" && x.checked.stream);
     const meter = new Meter(x.dialect, stream, x.checked.hide);
     const length = stream || response.headers.has("Content-Encoding") ? null : response.headers.get("Content-Length");
-    // With a length, the client sees if the answer breaks off.
+    // With a length, the client notices if the answer is cut off.
     const { readable, writable } = length === null ? new IdentityTransformStream() : new FixedLengthStream(Number(length));
     const writer = writable.getWriter();
     const cut = (why: unknown) => x.cut.abort(text(why));
@@ -227,11 +228,12 @@ export class Calls {
           done = piece.done;
           const out = piece.value === undefined ? [] : [meter.write(piece.value)];
           const { rest, whole } = done ? meter.end() : { rest: new Uint8Array(), whole: false };
-          // The upstream has told all, even if the client does not wait. The journal has it before the client.
+          // The answer is complete, even if the client does not wait for it. The journal gets its end before the client
+          // does.
           if (meter.done || whole) await end("completed", meter);
           for (const bytes of [...out, rest]) if (bytes.length > 0) await writer.write(bytes);
         }
-        await end("interrupted", meter); // unless it has ended
+        await end("interrupted", meter); // no effect if it has ended
         await writer.close();
       } catch (error) {
         await end("interrupted", meter);
@@ -244,7 +246,7 @@ export class Calls {
     return new Response(readable, { status: response.status, headers: answerHeaders(response.headers) });
   }
 
-  // end records the end of a call, once. Without a meter there is no usage.
+  // end records the end of a call, once. meter is null if no usage was read.
   private async end(ledger: string, x: Exchange, outcome: Outcome, meter: Meter | null): Promise<void> {
     if (x.ended) return;
     x.ended = true;
@@ -258,7 +260,7 @@ export class Calls {
     } else if (meter?.known && model !== undefined) {
       [call.cost, counted] = [costOf(model, call.tokens), totalOf(call.tokens)];
     } else {
-      call.unknown = true; // it costs what is reserved
+      call.unknown = true; // it costs what it reserved
       if (meter?.seen && !meter.bad && dialect === "messages" && outcome === "interrupted" && model !== undefined) {
         const most = { ...call.tokens, output: Math.max(call.tokens.output, checked.most.output) }; // the input is final
         [call.cost, counted] = [costOf(model, most), totalOf(most)];
@@ -268,8 +270,8 @@ export class Calls {
     await this.flush();
   }
 
-  // flush writes the ends that wait. Those that D1 does not take are tried again while this object lives; if it ends
-  // before, the next one finds calls that run by the journal, and settles them at what they reserve.
+  // flush writes the waiting ends. It retries failed writes while this object lives. If this object ends first, the
+  // next one finds the calls still running in the journal, and settles them at what they reserve.
   private async flush(): Promise<void> {
     for (const end of [...this.waiting]) {
       try {
@@ -300,7 +302,7 @@ export class Calls {
     if (all.length > 0) await inTime(Promise.all(all.map(({ gone }) => gone)), closeLimit, "the journal").catch(() => undefined);
   }
 
-  // tidy settles the calls of a sandbox that an earlier object has left, at what they reserve.
+  // tidy settles the calls that an earlier object of the sandbox left running, at what they reserve.
   async tidy({ ledger, environment, sandbox }: Pick<Who, "ledger" | "environment" | "sandbox">): Promise<void> {
     for (const { call, reserved } of await this.book.running(ledger, environment, sandbox)) {
       if (this.running.has(call.id)) continue;
@@ -360,7 +362,7 @@ function joined(pieces: Uint8Array[]): Uint8Array {
   return all;
 }
 
-// reject passes an upstream's error on. The upstream may repeat the key in it, which the sandbox must not get.
+// reject passes an upstream's error on. The error may repeat the key, which the sandbox must not get.
 async function reject(response: Response, key: string, end: () => Promise<void>): Promise<Response> {
   const pieces: Uint8Array[] = [];
   let size = 0;
@@ -377,7 +379,7 @@ async function reject(response: Response, key: string, end: () => Promise<void>)
   return new Response(said, { status: response.status, headers: answerHeaders(response.headers) });
 }
 
-// Watch calls act when it was not reset for the idle time.
+// Watch calls act if nothing resets it for the idle time.
 class Watch {
   private timer: ReturnType<typeof setTimeout>;
 

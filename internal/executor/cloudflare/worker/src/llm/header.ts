@@ -3,17 +3,18 @@
 import type { Call } from "./book";
 import type { Route } from "./settings";
 
-// fromSandbox are the headers of a sandbox that the upstream gets, with those that begin with stainless, by which the
-// APIs' own clients describe themselves. All others are dropped: credentials first of all.
+// fromSandbox are the headers that the upstream gets from the sandbox. It also gets those that begin with stainless, in
+// which the APIs' own clients describe themselves. All others are dropped, above all credentials.
 const fromSandbox = ["Accept", "User-Agent", "Anthropic-Version", "Openai-Beta", "Idempotency-Key"];
 const stainless = "x-stainless-";
 
-// toSandbox are the headers of an upstream that the sandbox gets. The body has no encoding: this Worker has read it.
+// toSandbox are the headers of an upstream that the sandbox gets. The body has no encoding, because this Worker has
+// read it.
 const toSandbox = [
   "Content-Type", "Cache-Control", "Retry-After", "Request-Id", "X-Request-Id", "X-Should-Retry", "Openai-Processing-Ms",
 ];
 
-// refusedBetas begin the names of features that calls are charged for in another way.
+// refusedBetas are prefixes of the names of features that have another pricing.
 const refusedBetas = ["context-1m", "compact-", "fast-mode-"];
 
 // anthropicVersion is the API's only version (read 2026-11).
@@ -50,7 +51,7 @@ export function upstreamHeaders(from: Headers, { api, key }: Route, account: str
 
 const sessionHeader = "X-Sandbox-Session";
 
-// sessionOf returns what the agent says that it works for, "" if it says nothing that could be a session
+// sessionOf returns the session that the agent names, "" if it names none or an invalid one
 // (sandbox.CheckSessionLabel).
 export function sessionOf(from: Headers): string {
   const value = from.get(sessionHeader) ?? "";

@@ -83,12 +83,12 @@ export function* stringsIn(text: string): Generator<[string, boolean]> {
   }
 }
 
-// unescape returns the text of a string without its quotes.
+// unescape decodes a JSON string that is given without its quotes.
 export function unescape(inner: string): string {
   return inner.includes("\\") ? (JSON.parse(`"${inner}"`) as string) : inner;
 }
 
-// pieces yields what stands between the commas of a valid object or list.
+// pieces yields the parts of a valid object or list between its commas.
 function* pieces(text: string): Generator<string> {
   let [depth, begin] = [0, 0];
   for (let i = 0; i < text.length; i++) {

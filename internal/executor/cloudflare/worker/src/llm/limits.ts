@@ -41,7 +41,7 @@ export function refusalOf(totals: Total[], name: string, route: Route, { cap }: 
       }
     }
   }
-  // Without a limit that these totals reach, the settings were removed in the meantime.
+  // If these totals reach no limit, the settings were removed in the meantime.
   return reached[0] ?? refuse(503, "not_configured", "the environment has no LLM routes now: try again").again(1);
 }
 

@@ -27,7 +27,7 @@ export function costOf(m: Model, t: Tokens): number {
   return Number((sum + 500_000n) / 1_000_000n);
 }
 
-// mostInput returns input tokens, at the price class that costs most.
+// mostInput returns input tokens in the most expensive price class.
 export function mostInput(m: Model, tokens: number): Tokens {
   const dearest = Math.max(m.input, m.cached_input, m.cache_write);
   if (dearest === m.input) return { ...noTokens, input: tokens };

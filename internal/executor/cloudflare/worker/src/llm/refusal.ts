@@ -7,8 +7,8 @@ export const reasonHeader = "X-Sandbox-Gateway";
 
 // Refused says why this Worker answers instead of the upstream.
 export class Refused extends Error {
-  // retryAfter is when the client may try again, in seconds; 0 does not say. final: the client must not retry, because
-  // a retry is a new call that costs again.
+  // retryAfter is the time until the client may retry, in seconds; 0 if unknown. final: the client must not retry,
+  // because a retry is a new call that costs again.
   retryAfter = 0;
   final = false;
 
@@ -30,7 +30,7 @@ export class Refused extends Error {
     return this;
   }
 
-  // response answers in the API's form of errors.
+  // response returns the refusal in the API's error format.
   response(api: Api): Response {
     const message = `sandbox gateway: ${this.message}`;
     const type = kindOf(this.status);
@@ -60,7 +60,7 @@ function kindOf(status: number): string {
   return status >= 500 ? "api_error" : "invalid_request_error";
 }
 
-// listModels lists the models of a route in the API's form.
+// listModels lists the models of a route in the API's format.
 export function listModels({ api, models }: Route): Response {
   const names = Object.keys(models).sort();
   if (api === "anthropic") {

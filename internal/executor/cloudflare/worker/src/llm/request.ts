@@ -5,7 +5,7 @@ import { costOf, mostInput, noTokens, type Tokens, totalOf } from "./price";
 import { type Refused, refuse } from "./refusal";
 import type { Api, Model, Route } from "./settings";
 
-// Dialect is the form of an endpoint's requests and answers. counting is that of the tokens of messages, which costs
+// Dialect is the form of an endpoint's requests and answers. counting only counts the tokens of messages and costs
 // nothing.
 export type Dialect = "chat" | "responses" | "embeddings" | "messages" | "counting";
 
@@ -20,15 +20,15 @@ export const endpoints: Record<Api, Record<string, Dialect>> = {
 export interface Checked {
   model: string;
   body: Uint8Array;
-  // most are the tokens that the call can use, at the price classes that cost most; cost is what they cost.
+  // most is the maximum of tokens that the call can use, in the most expensive price classes. cost is their price.
   most: Tokens;
   cost: number;
-  // stream: the client wants a stream. hide: it did not ask for the chunk that tells the usage.
+  // stream: the client wants a stream. hide: it did not ask for the chunk with the usage.
   stream: boolean;
   hide: boolean;
 }
 
-// check throws Refused for a call whose price is not that of its tokens.
+// check throws Refused for a call that cannot be priced by its tokens.
 export function check(body: Uint8Array, route: Route, name: string, dialect: Dialect): Checked {
   const o = object(() => membersOf(new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(body)), "the body");
   const model = read(o, "model", "string") ?? "";
@@ -57,7 +57,7 @@ function unsupported(what: string): Refused {
   return refuse(400, "unsupported", `${what}: the gateway allows only calls that it can price by their tokens`);
 }
 
-// elsewhere are parameters that lead a call elsewhere, or to another model. LiteLLM and OpenRouter have them.
+// elsewhere are parameters that route a call to another place or model. LiteLLM and OpenRouter have them.
 const elsewhere = [
   "models", "plugins", "preset", "fallbacks", "context_window_fallbacks", "context_window_fallback_dict",
   "content_policy_fallbacks", "model_list", "api_base", "base_url", "api_key", "api_version", "custom_llm_provider",
@@ -111,7 +111,7 @@ function checkApi(o: Members, api: Api, dialect: Dialect): void {
   }
 }
 
-// setStream makes the upstream tell the usage at the end of a stream.
+// setStream makes the upstream report the usage at the end of a stream.
 function setStream(o: Members, api: Api, dialect: Dialect): { stream: boolean; hide: boolean } {
   const stream = read(o, "stream", "boolean") ?? false;
   if (api === "openrouter" && dialect === "chat") o.set("usage", `{"include":true}`);
@@ -132,19 +132,19 @@ function setStream(o: Members, api: Api, dialect: Dialect): { stream: boolean; h
 const maxOutput = 10_000_000;
 const maxChoices = 128;
 
-// besides are tokens that an upstream adds to the text of a request: the form of messages, and for tools a prompt that
-// describes their use. Anthropic's is the longest, with less than 1,500 tokens (read 2026-11).
+// besides and besidesTools are tokens that an upstream adds to a request: for the format of messages, and for a prompt
+// that describes the use of tools. Anthropic's prompt is the longest, with less than 1,500 tokens (read 2026-11).
 const besides = 64;
 const besidesTools = 2048;
 
-// bound encodes the request, and sets the most that it can use.
+// bound encodes the request, and returns the maximum that it can use and cost.
 function bound(o: Members, m: Model, dialect: Dialect): { body: Uint8Array; most: Tokens; cost: number } {
   if (dialect === "counting") return { body: new TextEncoder().encode(encode(o)), most: noTokens, cost: 0 };
   const output = outputBound(o, m, dialect);
   const { refers, audio } = contents(o, dialect);
   if (audio) throw unsupported("audio is not supported");
   const body = new TextEncoder().encode(encode(o));
-  let input = body.length + besides; // a token is at least a byte
+  let input = body.length + besides; // a token has at least one byte
   if (has(o, "tools")) input += besidesTools;
   if (refers) input = m.max_input_tokens;
   const most = { ...mostInput(m, Math.min(input, m.max_input_tokens)), output };

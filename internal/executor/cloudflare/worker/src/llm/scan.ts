@@ -140,7 +140,7 @@ function decode(bytes: number[]): string {
   return new TextDecoder().decode(new Uint8Array(bytes));
 }
 
-// nameOf returns a key as it stands in JSON without its escapes.
+// nameOf returns a key of JSON with its escapes decoded.
 function nameOf(bytes: number[] | undefined): string {
   const key = decode(bytes ?? []);
   const value = bytes?.includes(backslash) ? parsed(`"${key}"`) : key;
@@ -156,7 +156,8 @@ export function parsed(text: string): unknown {
   }
 }
 
-// maxHeld limits an event that is held back. What is dropped is far smaller. maxHead limits the beginning of its data.
+// maxHeld limits the bytes of an event that is held back; a dropped event is far smaller. maxHead limits the kept
+// beginning of its data.
 const maxHeld = 64 << 10;
 const maxHead = 16;
 
@@ -167,8 +168,8 @@ export class Events {
   hasData = false;
   held: number[] = [];
   private head: number[] = [];
-  private line = 0; // bytes of the line that are those of "data:", -1 after another one
-  private read = 0; // bytes of the line's beginning, at most those of "data:"
+  private line = 0; // bytes of the line that match "data:"; -1 after a mismatch
+  private read = 0; // bytes read of the line, at most the length of "data:"
   private inData = false;
   private blank = true;
   private passing = false; // the event is too large to be held
@@ -210,7 +211,7 @@ export class Events {
     return decode(this.head);
   }
 
-  // next reads a byte. At the end of an event it says what becomes of the event.
+  // next reads a byte. At the end of an event it returns whether the client gets the event.
   private next(c: number): "keep" | "drop" | null {
     if (c === newline) return this.endLine();
     if (c !== carriage) this.blank = false;

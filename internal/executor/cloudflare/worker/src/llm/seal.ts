@@ -1,9 +1,9 @@
 // Encrypts the keys of models for D1, whose rows the account's members can read. The key is derived from the Worker's
-// signing key, which Cloudflare shows to no one.
+// signing key, which Cloudflare never shows.
 
 const encoder = new TextEncoder();
 
-// seal encrypts a text. It opens only for the same context.
+// seal encrypts a text. unseal must use the same context.
 export async function seal(signingKey: string, context: string, text: string): Promise<string> {
   const iv = crypto.getRandomValues(new Uint8Array(12));
   const key = await derived(signingKey, ["encrypt"]);

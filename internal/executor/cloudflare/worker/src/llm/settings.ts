@@ -15,7 +15,7 @@ export interface Model {
   max_output_tokens: number;
 }
 
-// Use is what calls used, or may use; a limit of 0 is none.
+// Use is what calls used, or may use; a limit of 0 means no limit.
 export interface Use {
   usd: number;
   requests: number;
@@ -34,7 +34,7 @@ export interface Route {
 export interface LLMSettings {
   account: string;
   routes: Record<string, Route>;
-  // month is that of recorded and cap ("2026-11", UTC).
+  // month is the month of recorded and cap ("2026-11", UTC).
   month: string;
   // recorded is what the ledger has recorded of the month's calls, by route.
   recorded: Record<string, Use>;

@@ -1,4 +1,4 @@
-// Reads from an answer what the call used: internal/gateway/llm/usage.go in TypeScript. A test runs its
+// Reads the usage of a call from its answer: internal/gateway/llm/usage.go in TypeScript. A test runs its
 // testdata/calls.json on both.
 
 import { noTokens, type Tokens } from "./price";
@@ -30,7 +30,7 @@ export class Meter {
   private readonly picker = new Picker(wanted);
   private readonly events: Events | null;
 
-  // With hide, the client does not get the chunk that only tells the usage.
+  // With hide, the client does not get the chunk that has only the usage.
   constructor(
     readonly dialect: Dialect,
     stream: boolean,
@@ -56,8 +56,8 @@ export class Meter {
     return piece;
   }
 
-  // end reads the end of an answer that arrived completely. It returns what the client gets still, and whether the
-  // answer is complete in its own terms.
+  // end reads the end of an answer that arrived completely. It returns the rest for the client, and whether the answer
+  // counts as complete.
   end(): { rest: Uint8Array; whole: boolean } {
     if (this.events === null) return { rest: new Uint8Array(), whole: true };
     const drop = this.events.hasData && this.event(this.events.begun); // the last event lacks its blank line
@@ -111,7 +111,7 @@ export class Meter {
     else this.tokens = t;
   }
 
-  // cumulated returns Anthropic's counts. They are cumulative, and some upstreams repeat those of the input as 0.
+  // cumulated returns Anthropic's counts. They are cumulative, and some upstreams repeat the input counts as 0.
   private cumulated(c: Counts): Tokens {
     const later = (n: number, count: number | null) => {
       if (count !== null && count < 0) this.bad = true;
@@ -155,7 +155,7 @@ type Details = Record<(typeof detailed)[number], number | null>;
 type Counts = Record<(typeof counted)[number], number | null> &
   Record<"prompt_tokens_details" | "input_tokens_details", Details | null>;
 
-// countsOf returns null for what is no usage object.
+// countsOf returns null if v is not a usage object.
 function countsOf(v: unknown): Counts | null {
   const all = integers(v, counted);
   const of = v as Record<string, unknown>;
@@ -166,12 +166,12 @@ function countsOf(v: unknown): Counts | null {
   return { ...all, prompt_tokens_details: prompt, input_tokens_details: input };
 }
 
-// details returns undefined for what are no details.
+// details returns undefined if v is not a details object.
 function details(v: unknown): Details | null | undefined {
   return v === undefined || v === null ? null : (integers(v, detailed) ?? undefined);
 }
 
-// integers reads whole numbers of an object; null if one is something else.
+// integers reads whole numbers of an object. It returns null if v is not an object, or if one is not a whole number.
 function integers<K extends string>(v: unknown, names: readonly K[]): Record<K, number | null> | null {
   if (typeof v !== "object" || v === null || Array.isArray(v)) return null;
   const all = {} as Record<K, number | null>;
