@@ -1,5 +1,5 @@
 // Package archives unpacks the archives that an environment names into its sandboxes. The service fetches them, with
-// credentials that no sandbox gets. The guest unpacks them, with the rules that it has for every tar stream.
+// credentials that no sandbox gets. The guest unpacks them by the same rules as every tar stream.
 package archives
 
 import (
@@ -53,7 +53,8 @@ const (
 	tries       = 3
 	wait        = time.Second
 	fillTimeout = 10 * time.Minute
-	// decoderMemory bounds what an archive may ask of the decoder, in bytes. The window of zstd -19 is 8 MiB.
+	// decoderMemory bounds the memory that the decoder may use for an archive, in bytes. The window of zstd -19 is 8
+	// MiB.
 	decoderMemory = 64 << 20
 )
 
@@ -166,7 +167,7 @@ func (v *Service) failed(a sandbox.Archive, cause error) error {
 	}
 }
 
-// decompressed returns the tar stream of an archive, whose first bytes tell how it is compressed.
+// decompressed returns the tar stream of an archive. The first bytes of the archive tell how it is compressed.
 func decompressed(from io.Reader) (io.ReadCloser, error) {
 	peek := bufio.NewReader(from)
 	magic, err := peek.Peek(4)
@@ -191,7 +192,7 @@ func decompressed(from io.Reader) (io.ReadCloser, error) {
 	}
 }
 
-// limited bounds what is read of an archive.
+// limited bounds the bytes read from an archive.
 type limited struct {
 	io.ReadCloser
 	left, limit int64

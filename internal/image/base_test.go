@@ -42,7 +42,7 @@ func TestABaseImageThatNeedsAPassword(t *testing.T) {
 		}
 		spec.Registries = login
 		build(t, b, spec)
-		if kind == image.Classic { // which keeps what it pulled
+		if kind == image.Classic { // the classic builder keeps what it pulled
 			must(t, b.Delete(t.Context(), base))
 		}
 	})

@@ -16,10 +16,10 @@ import (
 // LogTail is the number of lines of a failed build's log in its error.
 const LogTail = 40
 
-// Build builds an image from the context with this hash, and returns its id. Its only name is spec.Reference.
-// log, if not nil, receives the build's log line by line. The engine stops when ctx ends. Errors: Invalid
-// (context, Dockerfile or options); Conflict, if the context no longer has the hash (nothing is built then);
-// Failed, with the end of the log; Unavailable.
+// Build builds an image from the context with this hash, and returns its id. Its only name is spec.Reference. log, if
+// not nil, receives the build's log line by line. The engine stops the build when ctx ends. Errors: Invalid (context,
+// Dockerfile or options); Conflict, if the context no longer has the hash (nothing is built then); Failed, with the end
+// of the log; Unavailable.
 func (b *Builder) Build(ctx context.Context, spec Spec, hash string, log func(line string)) (id string, err error) {
 	engine, err := b.connect()
 	if err != nil {

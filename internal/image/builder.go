@@ -19,7 +19,7 @@ import (
 const ContextHashLabel = "io.sandbox-lease.context-hash"
 
 // callTimeout limits every call except builds, pushes and pulls. A removal uses the deadline of its caller if there is
-// one: an engine under load takes minutes for one.
+// one: an engine under load may take minutes to remove an image.
 const callTimeout = time.Minute
 
 // Engine is the part of the Docker Engine API that images need. *client.Client implements it.
@@ -160,7 +160,7 @@ func (b *Builder) Untag(ctx context.Context, id, name, tag string) error {
 	return b.remove(ctx, ref)
 }
 
-// Delete removes all names of an image, and so the image. Absent is success. Errors: Conflict, if a container
+// Delete removes all names of an image, and with them the image. Absent is success. Errors: Conflict, if a container
 // was created from it; Timeout; Unavailable.
 func (b *Builder) Delete(ctx context.Context, id string) error {
 	found, err := b.Inspect(ctx, id)
@@ -214,7 +214,7 @@ func (b *Builder) remove(ctx context.Context, ref string) error {
 	return nil
 }
 
-// changed is coded for a request that changes the engine, which may have been carried out after its deadline.
+// changed is coded for a request that changes the engine. The engine may carry out such a request after its deadline.
 func changed(err error, format string, args ...any) error {
 	if cerrdefs.IsDeadlineExceeded(err) || cerrdefs.IsCanceled(err) {
 		return sandbox.Errorf(sandbox.Timeout, format+": %w", append(args, err)...)

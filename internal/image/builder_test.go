@@ -38,7 +38,7 @@ func unique(t *testing.T) (image.Spec, string) {
 	t.Helper()
 	name := "sandbox-test-" + sandbox.RandomIDs(8)
 	files := game()
-	files["id.txt"] = name // so that the image is no other test's
+	files["id.txt"] = name // makes the image unique to this test
 	return image.Spec{Context: buildContext(t, files)}, name
 }
 
@@ -111,7 +111,7 @@ func TestDelete(t *testing.T) {
 		must(t, b.Tag(t.Context(), id, name+"-other", "latest"))
 		must(t, b.DeleteUnnamed(t.Context(), id))
 		if _, err := b.Inspect(t.Context(), id); err != nil {
-			t.Fatalf("an image that has a name was taken for unnamed: %v", err)
+			t.Fatalf("DeleteUnnamed removed an image that has a name: %v", err)
 		}
 		must(t, b.Delete(t.Context(), id))
 		if _, err := b.Inspect(t.Context(), id); sandbox.CodeOf(err) != sandbox.NotFound {
@@ -127,7 +127,7 @@ func TestDelete(t *testing.T) {
 	})
 }
 
-// Two builds of the same files give one image. The end of one build's names must not take the image from the other.
+// Two builds of the same files give one image. Removing the names of one build must not remove the image of the other.
 func TestABuildKeepsAnImageThatAnotherBuildMadeToo(t *testing.T) {
 	byEach(t, func(t *testing.T, kind string) {
 		b := builder(t, engine(t))
@@ -181,7 +181,7 @@ func TestBuildsAndRemovalsAtOnce(t *testing.T) {
 	})
 }
 
-// disturbed is an engine that fails builds as it does when an image is removed while it looks through its cache.
+// disturbed is an engine that fails builds in the way of a real one that loses an image during its cache lookup.
 type disturbed struct {
 	image.Engine
 	left *atomic.Int32
@@ -289,7 +289,7 @@ func TestFailedClassicBuildShowsTheEndOfItsLog(t *testing.T) {
 	}
 }
 
-// removeUnnamed removes, after the test, what the failed build of an image with a label left.
+// removeUnnamed removes, after the test, the unnamed images with a label that a failed build left.
 func removeUnnamed(t *testing.T, cli *dockerapi.Client, label string) {
 	t.Cleanup(func() {
 		ctx := context.WithoutCancel(t.Context())
@@ -303,7 +303,7 @@ func removeUnnamed(t *testing.T, cli *dockerapi.Client, label string) {
 	})
 }
 
-// A Dockerfile that is not in the context builds what one in it would, and is not copied.
+// An inline Dockerfile builds like one in the context, and COPY does not copy it.
 func TestInlineDockerfile(t *testing.T) {
 	byEach(t, func(t *testing.T, kind string) {
 		cli := engine(t)

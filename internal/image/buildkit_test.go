@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// byBuildKit returns a spec whose Dockerfile runs a command that no other test's cache has.
+// byBuildKit returns a spec whose Dockerfile runs a command that no other test has in the cache.
 func byBuildKit(t *testing.T, run string) image.Spec {
 	t.Helper()
 	spec, name := unique(t)
@@ -68,7 +68,7 @@ func TestBuildKitFailureShowsTheEndOfItsLog(t *testing.T) {
 	}
 }
 
-// meddler is an engine that does something when a build's context was listed and nothing of it sent.
+// meddler is an engine that calls meddle after a build's context is listed and before any of it is sent.
 type meddler struct {
 	*dockerapi.Client
 
@@ -104,8 +104,7 @@ func TestBuildKitRefusesAContextThatChangesWhileItIsSent(t *testing.T) {
 	}
 }
 
-// BuildKit asks only for files that it does not have, and sees one that changed by its content: its size and its
-// times are what they were.
+// BuildKit requests only files that it does not have. It must notice a changed file whose size and times are the same.
 func TestBuildKitSeesAChangeThatOnlyTheContentShows(t *testing.T) {
 	t.Parallel()
 	b := builder(t, engine(t))
@@ -122,7 +121,7 @@ func TestBuildKitSeesAChangeThatOnlyTheContentShows(t *testing.T) {
 	build(t, b, spec)
 }
 
-// A build whose caller has gone is stopped, and not waited for.
+// When the caller cancels a build, Build stops it and does not wait for its end.
 func TestStoppedBuildKitBuild(t *testing.T) {
 	t.Parallel()
 	b := builder(t, engine(t))
@@ -139,7 +138,7 @@ func TestStoppedBuildKitBuild(t *testing.T) {
 	}
 }
 
-// Where nothing is said, BuildKit builds: the classic builder knows no mounts.
+// BuildKit is the default builder: the classic builder does not support mounts.
 func TestBuildKitBuildsByDefault(t *testing.T) {
 	t.Parallel()
 	spec := byBuildKit(t, "--mount=type=tmpfs,target=/scratch true")
@@ -147,7 +146,7 @@ func TestBuildKitBuildsByDefault(t *testing.T) {
 	build(t, builder(t, engine(t)), spec)
 }
 
-// Images to take steps from are asked for, and one that is not there costs the build nothing.
+// BuildKit looks for the images of CacheFrom. A missing one does not fail the build.
 func TestBuildKitTakesStepsOfOtherImages(t *testing.T) {
 	t.Parallel()
 	b := builder(t, engine(t))

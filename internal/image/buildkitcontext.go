@@ -165,8 +165,8 @@ func (f *folder) Walk(ctx context.Context, target string, visit fs.WalkDirFunc) 
 	return nil
 }
 
-// Open opens a file. If that fails, it returns a file whose read fails: for an error of Open, fsutil would
-// send an empty file.
+// Open opens a file. If that fails, it returns a file whose reads fail, because fsutil would send an empty file for an
+// error of Open.
 func (f *folder) Open(name string) (io.ReadCloser, error) {
 	content, err := f.open(name)
 	if err != nil {

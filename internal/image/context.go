@@ -262,7 +262,7 @@ type contextWalk struct {
 	matcher *patternmatcher.PatternMatcher
 	// always are files that the engine needs even if they are ignored. It drops them itself before COPY.
 	always map[string]bool
-	// parent holds the match of each visited directory. It decides about its content.
+	// parent holds the match of each visited directory. The match decides about the directory's content.
 	parent map[string]patternmatcher.MatchInfo
 }
 

@@ -196,7 +196,7 @@ func TestNames(t *testing.T) {
 		t.Errorf("got %q %q %v", name, tag, err)
 	}
 	if _, _, err := image.Split("player@sha256:" + strings.Repeat("0", 64)); sandbox.CodeOf(err) != sandbox.Invalid {
-		t.Errorf("a digest was taken for a tag: %v", err)
+		t.Errorf("a digest was accepted as a tag: %v", err)
 	}
 }
 

@@ -19,8 +19,8 @@ var ignorable = []string{
 	"Dockerfile", "a", "b.log", "d/a", "d/b.log", "d/e/a", "d/e/f/a", "x/y/z", "node_modules/p/q", "!odd",
 }
 
-// FuzzIgnoreRules holds the walk, which leaves out directories that it need not look into, against one
-// that looks everywhere, as the engine's own client would.
+// FuzzIgnoreRules compares the walk, which skips directories that it need not enter, with one that enters all, as the
+// engine's own client would.
 func FuzzIgnoreRules(f *testing.F) {
 	for _, rules := range []string{
 		"", "*.log\n", "d\n!d/e/f/a\n", "**\n!d\nd/e\n", "*/a\n", "d/**\n!**/a\n", "# c\n\n  d/  \n", "/d/../x\n",
@@ -47,7 +47,7 @@ func FuzzIgnoreRules(f *testing.F) {
 		}
 		want, err := wanted(spec)
 		if err != nil {
-			t.Fatalf("the matcher refuses what the walk took: %v", err)
+			t.Fatalf("the matcher rejects rules that the walk accepted: %v", err)
 		}
 		if got := filesIn(t, &out); !slices.Equal(got, want) {
 			t.Errorf("%q leaves %q, want %q", rules, got, want)
@@ -55,7 +55,7 @@ func FuzzIgnoreRules(f *testing.F) {
 	})
 }
 
-// wanted asks about every file, and every directory above it.
+// wanted asks the matcher about every file and every directory above it.
 func wanted(spec Spec) ([]string, error) {
 	matcher, err := spec.ignored()
 	if err != nil {

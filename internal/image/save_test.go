@@ -41,6 +41,6 @@ func TestASavedImageIsTheEnginesOne(t *testing.T) {
 	}
 	if _, err := b.Save(t.Context(), "sandbox-test/none:1"); sandbox.CodeOf(err) != sandbox.NotFound ||
 		!strings.Contains(err.Error(), "sandbox-test/none:1") {
-		t.Errorf("an image that there is not: %v", err)
+		t.Errorf("a missing image: %v", err)
 	}
 }

@@ -31,8 +31,7 @@ type Spec struct {
 	Dockerfile string
 	// Inline is the text of a Dockerfile, used instead of one in the context.
 	Inline string
-	// Files are added to the context of an inline Dockerfile, below a directory of its own that .dockerignore does not
-	// hide.
+	// Files are added to the context of an inline Dockerfile, below FilesDir, which .dockerignore does not hide.
 	Files    []File
 	FilesDir string
 	Args     map[string]string

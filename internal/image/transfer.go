@@ -7,9 +7,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Push lets the engine send name:tag to its registry, and returns the digest there. auth comes from
-// registry.Client.EngineAuth. Only ctx limits its time. Errors: NotFound, if the engine does not have the
-// image; Failed, with the registry's answer; Unavailable.
+// Push makes the engine push name:tag to its registry, and returns the digest there. auth comes from
+// registry.Client.EngineAuth. Only ctx limits its time. Errors: NotFound, if the engine does not have the image;
+// Failed, with the registry's answer; Unavailable.
 func (b *Builder) Push(ctx context.Context, name, tag, auth string) (digest string, err error) {
 	engine, err := b.connect()
 	if err != nil {
@@ -30,7 +30,7 @@ func (b *Builder) Push(ctx context.Context, name, tag, auth string) (digest stri
 	return digest, nil
 }
 
-// Pull lets the engine fetch an image by a reference with a digest, and returns the image. auth comes from
+// Pull makes the engine pull an image by a reference with a digest, and returns the image. auth comes from
 // registry.Client.EngineAuth. Only ctx limits its time. Errors: NotFound, Failed, with the registry's answer;
 // Unavailable.
 func (b *Builder) Pull(ctx context.Context, pinned, auth string) (Image, error) {

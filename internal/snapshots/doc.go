@@ -5,25 +5,25 @@
 //
 // # Roles
 //
-// Where an environment keeps /data, a sandbox has a role to what its key names:
+// If an environment keeps /data, each sandbox has a role for the snapshot of its key:
 //
 //	              first step, without holder
 //	(new) ───────────────────────────────────────> holder ───> done   saved for the last time
 //	  │ │   the holder has ended      let go          │
-//	  │ └────────────────────> waiting ───────────────┘ └─────> lost   it never could be
+//	  │ └────────────────────> waiting ───────────────┘ └─────> lost   it cannot be saved
 //	  └────────────────────────────────────────────────────────> copy   the holder lives
 //	        (scope agent only)
 //
-// At most one sandbox holds a key, which an index of the ledger sees to, and it alone publishes. Role
-// and publication change in transactions only: the claim of the first step gives the role, the settling
-// of a save publishes, and only while its claim holds. So a late save of generation g never replaces
-// what g+1 saved, and each generation begins with what was published last. The steps:
+// At most one sandbox holds a key; an index of the ledger enforces this. Only the holder publishes. Roles and
+// publications change only in transactions. The claim of the first step gives the role. The settling of a save
+// publishes, but only while the claim of the save holds. So a late save of generation g never replaces a snapshot of
+// g+1, and each generation begins with the last published snapshot. The steps:
 //
-//	spawn, assign   also restore: what was published, or initial_state; then the skills. No caller uses
-//	                the sandbox before, so it may be done again.
+//	spawn, assign   also restore the published snapshot or initial_state, and then the skills. No caller uses
+//	                the sandbox before, so the step may be repeated.
 //	save, checkpoint   freeze, read, thaw, upload, publish. Uses wait for the thaw, not for the upload.
 //	save, the last one freeze for good, read, upload, publish; the next step is kill.
-//	thaw            a sandbox that a process left frozen when it died
+//	thaw            thaw a sandbox that a process left frozen when it died
 //
 // Before an upload, the object is marked for deletion. Publishing it removes the mark, and marks the object that it
 // replaces. Collect deletes marked objects once they are due.

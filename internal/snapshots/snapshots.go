@@ -119,7 +119,7 @@ func (v *Service) Admit(tx *ledger.Tx, s *ledger.Sandbox, a lifecycle.Action) (b
 	}
 }
 
-// Settled implements lifecycle.Settler: a sandbox that is gone and never was ready holds nothing.
+// Settled implements lifecycle.Settler: a sandbox that is gone holds no snapshot.
 func (v *Service) Settled(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step) error {
 	if t.Action != lifecycle.Kill {
 		return nil

@@ -13,24 +13,23 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An archive holds only what a sandbox's guest will unpack again (internal/guest): files,
-// directories, symbolic and hard links, each below a directory, each name once, none that leads out
-// of /data. It has no owners, no extended attributes, no special mode bits. What /data held beside
-// that is left out and counted; the stream comes from hostile code, so nothing in it is trusted.
+// An archive holds only entries that a sandbox's guest (internal/guest) can unpack again: files, directories, symbolic
+// and hard links. The parent of each entry is a directory, each name occurs once, and no name or link leads out of
+// /data. An archive has no owners, no extended attributes and no special mode bits. All other entries of /data are
+// skipped and counted. The stream comes from hostile code, so nothing in it is trusted.
 
-// Bounds of one archive, beside its size.
+// Bounds of one archive, besides its size.
 const (
-	// maxEntries bounds the memory that names take here, to about 64 MB, and the files that a
-	// restore makes.
+	// maxEntries bounds the memory for names to about 64 MB, and the files that a restore creates.
 	maxEntries = 1_000_000
-	// maxName and maxPath are what Linux takes, in bytes.
+	// maxName and maxPath are the limits of Linux, in bytes.
 	maxName = 255
 	maxPath = 4095
-	// maxDepth bounds the work that one name is, since each is resolved directory by directory.
+	// maxDepth bounds the work for one name, which is resolved directory by directory.
 	maxDepth = 128
 )
 
-// maxTime is the last modification time that is kept: file systems differ in what they take after it.
+// maxTime is the latest modification time that is kept: not all file systems support later ones.
 var maxTime = time.Date(2100, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // dataDir is where the archived directory is mounted in a sandbox.
@@ -99,7 +98,7 @@ func (n *normaliser) run(in *source) error {
 		before := in.n
 		h, err := n.in.Next()
 		if errors.Is(err, io.EOF) {
-			if in.n-before < 1024 { // the reader takes an absent end mark for an end
+			if in.n-before < 1024 { // the reader treats a missing end mark as the end
 				return broken("its end is missing")
 			}
 			return nil
@@ -115,7 +114,7 @@ func (n *normaliser) run(in *source) error {
 		if err := n.entry(h); err != nil {
 			return err
 		}
-		// What is left of the content is read here, so that the end mark is all that Next reads.
+		// Read the rest of the content here, so that Next reads only the end mark at the end.
 		if _, err := io.Copy(io.Discard, n.in); err != nil {
 			return err
 		}
@@ -126,7 +125,7 @@ func (n *normaliser) run(in *source) error {
 func (n *normaliser) entry(h *tar.Header) error {
 	name := path.Clean(h.Name)
 	if name == "." && h.Typeflag == tar.TypeDir || h.Typeflag == tar.TypeXGlobalHeader {
-		return nil // /data itself, and defaults of names that the reader has applied
+		return nil // /data itself, and global defaults that the reader has applied
 	}
 	clean, ok := n.rewrite(h, name)
 	if !ok || !n.place(name, clean.Typeflag) {
@@ -146,7 +145,7 @@ func (n *normaliser) entry(h *tar.Header) error {
 	return err
 }
 
-// rewrite makes the header of an entry as it is kept.
+// rewrite returns the header that is kept for an entry, and false if the entry cannot be kept.
 func (n *normaliser) rewrite(h *tar.Header, name string) (*tar.Header, bool) {
 	if !fits(name) {
 		return nil, false
@@ -173,7 +172,7 @@ func (n *normaliser) rewrite(h *tar.Header, name string) (*tar.Header, bool) {
 	}
 }
 
-// keptTime returns a modification time that every file system takes.
+// keptTime returns a modification time that every file system supports.
 func keptTime(t time.Time) time.Time {
 	if t.Before(time.Unix(0, 0)) || t.After(maxTime) {
 		return time.Unix(0, 0)
@@ -195,7 +194,7 @@ func fits(name string) bool {
 	return true
 }
 
-// inside returns the target of a symbolic link at name, relative, or "" when it leads out of /data.
+// inside returns the target of the symbolic link at name as a relative path, "" if it leads out of /data.
 func inside(name, target string) string {
 	if target == "" || len(target) > maxPath {
 		return ""
@@ -214,8 +213,7 @@ func inside(name, target string) string {
 	return target
 }
 
-// place takes a name for an entry. It reports false when the name is taken, or lies below something
-// that is not a directory.
+// place reserves a name for an entry. It returns false if the name is taken, or if a parent is not a directory.
 func (n *normaliser) place(name string, typeflag byte) bool {
 	k := isOther
 	if typeflag == tar.TypeDir {
@@ -229,7 +227,7 @@ func (n *normaliser) place(name string, typeflag byte) bool {
 	return true
 }
 
-// parents sees that a directory is there, or is made where no entry has the name.
+// parents reports whether a directory exists or can exist. It records a directory whose name no entry has.
 func (n *normaliser) parents(dir string) bool {
 	if dir == "." {
 		return true
@@ -248,7 +246,7 @@ func (n *normaliser) parents(dir string) bool {
 	return true
 }
 
-// source is the stream that is archived. It remembers its error, which is none of tar's.
+// source is the stream to archive. It keeps its own error, to tell it from errors of tar.
 type source struct {
 	ctx   context.Context
 	r     io.Reader
@@ -276,11 +274,11 @@ func (s *source) Read(p []byte) (int, error) {
 	return n, s.err
 }
 
-// tarPadding is how much longer a stream may be than what is kept of it: writers fill their last
-// record, of 10 KiB with most.
+// tarPadding is how much longer than its kept content a stream may be: writers pad their last record, usually of 10
+// KiB.
 const tarPadding = 10 << 10
 
-// sizeLimit bounds what is written.
+// sizeLimit bounds the bytes written.
 type sizeLimit struct {
 	w           io.Writer
 	left, limit int64

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What hostile code may have under /data. That all of what is kept can be unpacked again is proven
-// beside the guest, which unpacks it.
+// These tests archive what hostile code may put under /data. The tests of the guest prove that it can unpack everything
+// that is kept.
 
 func TestWhatCannotBeRestoredIsLeftOutAndCounted(t *testing.T) {
 	t.Parallel()
@@ -60,7 +60,7 @@ func TestWhatCannotBeRestoredIsLeftOutAndCounted(t *testing.T) {
 			t.Parallel()
 			a := save(t, s, "x/"+strings.ReplaceAll(name, " ", "-"), c.entries...)
 			if got := load(t, s, a); got != c.want || a.Skipped != c.skipped {
-				t.Errorf("%d were left out and loaded was\n%s\nwant %d and\n%s", a.Skipped, got, c.skipped, c.want)
+				t.Errorf("%d were skipped and the archive holds\n%s\nwant %d and\n%s", a.Skipped, got, c.skipped, c.want)
 			}
 		})
 	}
@@ -86,17 +86,17 @@ func TestExtendedRecordsAreNotKept(t *testing.T) {
 	}
 }
 
-// sparse is a stream with one file of GNU tar's sparse format, all hole but for its last byte.
+// sparse is a stream with one file of GNU tar's sparse format, which is a hole except for its last byte.
 func sparse(size int64) []byte {
 	var h [512]byte
 	octal := func(at, width int, n int64) { copy(h[at:], fmt.Sprintf("%0*o", width-1, n)) }
 	copy(h[0:], "hole")
 	octal(100, 8, 0o644)
-	octal(124, 12, 1) // what is in the stream
+	octal(124, 12, 1) // bytes in the stream
 	octal(136, 12, 0)
 	h[156] = tar.TypeGNUSparse
 	copy(h[257:], "ustar  \x00")
-	octal(386, 12, size-1) // where it belongs
+	octal(386, 12, size-1) // their offset in the file
 	octal(398, 12, 1)
 	octal(483, 12, size)
 	copy(h[148:], "        ")

@@ -17,7 +17,7 @@ import (
 
 const benchSize = 128 * megabyte
 
-// memories are files like an agent's: half text that compresses well, half what does not compress.
+// memories are files like an agent's: half text that compresses well, half random bytes that do not.
 func memories(b *testing.B) []byte {
 	b.Helper()
 	const files, size = 1024, benchSize / 1024
@@ -45,8 +45,8 @@ func memories(b *testing.B) []byte {
 	return pack(b, entries...)
 }
 
-// BenchmarkState compares keeping /data with `tar | zstd` and `zstd | tar`, the plain way, in one run on one
-// machine. MB/s are those of the tar stream.
+// BenchmarkState compares saving and loading /data with plain `tar | zstd` and `zstd | tar`, in one run on one machine.
+// MB/s counts the bytes of the tar stream.
 func BenchmarkState(b *testing.B) {
 	stream := memories(b)
 	s, err := snapshotstore.Open(b.Context(), "file://"+b.TempDir())

@@ -23,11 +23,11 @@ import (
 // String is the bucket's URL, without its query.
 func (s *Store) String() string { return s.name }
 
-// Open opens the bucket that a URL names. It does not connect. Errors: Invalid, when the URL cannot
-// be used; Unavailable, when a directory cannot be made.
+// Open opens the bucket that a URL names. It does not connect. Errors: Invalid if the URL cannot be used; Unavailable
+// if a directory cannot be created.
 //
-//	file:///var/lib/sandbox/state   a directory, made when it is absent; only its owner can read it
-//	s3://name?region=eu-west-1      a bucket of Amazon S3, or of what speaks its protocol (s3.go)
+//	file:///var/lib/sandbox/state   a directory, created if missing; only its owner can read it
+//	s3://name?region=eu-west-1      a bucket of Amazon S3 or a compatible service (s3.go)
 //	mem://                          this process's memory, for tests
 func Open(ctx context.Context, rawURL string) (*Store, error) {
 	u, err := parse(rawURL)
@@ -44,7 +44,7 @@ func Open(ctx context.Context, rawURL string) (*Store, error) {
 	}
 }
 
-// Check says what is wrong with the form of a bucket's URL. Errors: Invalid.
+// Check checks the form of a bucket's URL. Errors: Invalid.
 func Check(rawURL string) error {
 	_, err := parse(rawURL)
 	return err
@@ -100,8 +100,7 @@ func (s *Store) unavailable(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "snapshot store: open bucket %s: %w", s.name, err)
 }
 
-// strandedAge is how old a temporary file must be before it is taken for one that a crash left:
-// no save takes as long.
+// strandedAge is the age above which a temporary file counts as left by a crash: no save takes that long.
 const strandedAge = 24 * time.Hour
 
 // sweep removes the temporary files that crashes have left in a directory.
@@ -125,22 +124,22 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// publish stores an object. It is visible when it is complete, and on disk when publish returns.
+// publish stores an object. It becomes visible only when it is complete, and is on disk when publish returns.
 func (s *Store) publish(ctx context.Context, object, contentType string, content io.Reader) error {
-	if s.dir != "" { // the library would make it again, below a disk that is not mounted
+	if s.dir != "" { // the library would create a missing directory, even of an unmounted disk
 		if err := s.look(ctx); err != nil {
 			return err
 		}
 	}
 	err := s.write(ctx, object, contentType, content)
-	if gcerrors.Code(err) == gcerrors.NotFound { // there is no object yet, so it means the bucket
+	if gcerrors.Code(err) == gcerrors.NotFound { // there is no object yet, so the bucket is missing
 		return gone(err)
 	}
 	return err
 }
 
 func (s *Store) write(ctx context.Context, object, contentType string, content io.Reader) error {
-	ctx, cancel := context.WithCancel(ctx) // a writer that is closed with its ctx ended stores nothing
+	ctx, cancel := context.WithCancel(ctx) // a writer that closes after its ctx ended stores nothing
 	defer cancel()
 	var file *os.File
 	w, err := s.bucket.NewWriter(ctx, object, &blob.WriterOptions{
@@ -172,8 +171,7 @@ func (s *Store) write(ctx context.Context, object, contentType string, content i
 	return syncDirectories(filepath.Join(s.dir, filepath.Dir(filepath.FromSlash(object))), s.dir)
 }
 
-// syncDirectories makes what was named in a directory, and in each one above it up to top, survive a
-// power cut.
+// syncDirectories syncs a directory and its parents up to top, so that new names in them survive a power cut.
 func syncDirectories(dir, top string) error {
 	for {
 		if err := syncDirectory(dir); err != nil || dir == top {
@@ -187,8 +185,8 @@ func (s *Store) remove(ctx context.Context, object string) error {
 	return s.absent(ctx, s.bucket.Delete(ctx, object))
 }
 
-// absent sees that NotFound is the word of the bucket: one that is gone itself, like a disk that is
-// not mounted, says nothing about its objects.
+// absent returns an error of a call, but replaces NotFound if the bucket itself is missing, such as an unmounted disk:
+// then the object may still exist.
 func (s *Store) absent(ctx context.Context, err error) error {
 	if gcerrors.Code(err) != gcerrors.NotFound {
 		return err
@@ -199,7 +197,7 @@ func (s *Store) absent(ctx context.Context, err error) error {
 	return err
 }
 
-// look sees that the bucket is there.
+// look checks that the bucket exists.
 func (s *Store) look(ctx context.Context) error {
 	if s.dir != "" {
 		if _, err := os.Stat(s.dir); err != nil {
@@ -209,7 +207,7 @@ func (s *Store) look(ctx context.Context) error {
 	}
 	ok, err := s.bucket.IsAccessible(ctx)
 	switch {
-	case gcerrors.Code(err) == gcerrors.PermissionDenied: // it may not be listed, but it is there
+	case gcerrors.Code(err) == gcerrors.PermissionDenied: // the bucket may not be listed, but it exists
 		return nil
 	case err == nil && !ok:
 		return gone(errors.New("the service does not know it"))
@@ -218,7 +216,7 @@ func (s *Store) look(ctx context.Context) error {
 	}
 }
 
-// Reach sees that the bucket answers. Errors: Unavailable.
+// Reach checks that the bucket answers. Errors: Unavailable.
 func (s *Store) Reach(ctx context.Context) error { return s.failed("reach", "anything", s.look(ctx)) }
 
 func gone(err error) error {

@@ -5,8 +5,8 @@ import (
 	"io"
 )
 
-// Put stores what content holds under object, which should be a name never used before. Nothing is
-// visible under object before it is complete; when Put returns, it survives a power cut.
+// Put stores content under object, which should be a name never used before. The object becomes visible only when it is
+// complete. When Put returns, it survives a power cut.
 func (s *Store) Put(ctx context.Context, object string, content io.Reader) error {
 	if err := checkObject(object); err != nil {
 		return err
@@ -14,8 +14,7 @@ func (s *Store) Put(ctx context.Context, object string, content io.Reader) error
 	return s.failed("put", object, s.publish(ctx, object, "application/octet-stream", content))
 }
 
-// Open returns what an object holds after the given number of bytes. Errors: NotFound when the bucket
-// has no such object.
+// Open returns the content of an object from an offset in bytes. Errors: NotFound if the bucket has no such object.
 func (s *Store) Open(ctx context.Context, object string, offset int64) (io.ReadCloser, error) {
 	if err := checkObject(object); err != nil {
 		return nil, err
@@ -33,7 +32,7 @@ func (s *Store) Has(ctx context.Context, object string) (bool, error) {
 		return false, err
 	}
 	there, err := s.bucket.Exists(ctx, object)
-	if err == nil && !there { // a bucket that is away has nothing either
+	if err == nil && !there { // a missing bucket has no objects either
 		err = s.look(ctx)
 	}
 	return there, s.failed("look for", object, err)

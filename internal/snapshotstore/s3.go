@@ -10,13 +10,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// openS3 opens a bucket of Amazon S3 or of what speaks its protocol. Credentials are found as every
-// AWS tool finds them: environment, shared files, the machine's role. The URL takes:
+// openS3 opens a bucket of Amazon S3 or a compatible service. It finds credentials as every AWS tool does: in the
+// environment, in shared files, or by the machine's role. The parameters of the URL are:
 //
 //	region          where the bucket is; "auto" for Cloudflare R2. Default: AWS_REGION
-//	endpoint        another service than Amazon's, like https://ACCOUNT.r2.cloudflarestorage.com
-//	use_path_style  true for services that know a bucket by its path, like MinIO
-//	profile, role   whose credentials are taken
+//	endpoint        a service other than Amazon's, such as https://ACCOUNT.r2.cloudflarestorage.com
+//	use_path_style  true for services that address a bucket by its path, such as MinIO
+//	profile, role   whose credentials are used
 //	ssetype, kmskeyid, accelerate, dualstack, fips, anonymous, disable_https, hostname_immutable,
 //	rate_limiter_capacity, request_checksum_calculation, response_checksum_validation
 //	                see gocloud.dev/blob/s3blob
@@ -29,7 +29,7 @@ func openS3(ctx context.Context, u *url.URL) (*Store, error) {
 		return nil, invalid("a bucket is named like s3://name?region=eu-west-1, without a path")
 	}
 	q := u.Query()
-	if q.Has("endpoint") { // Amazon's newer checksums are refused by other services; the archive has its own
+	if q.Has("endpoint") { // other services reject Amazon's newer checksums; the archive has its own
 		for _, option := range []string{"request_checksum_calculation", "response_checksum_validation"} {
 			if !q.Has(option) {
 				q.Set(option, "when_required")
@@ -44,7 +44,7 @@ func openS3(ctx context.Context, u *url.URL) (*Store, error) {
 	}
 	var client *s3.Client
 	if bucket.As(&client) && client.Options().Region == "" {
-		_ = bucket.Close() // it holds nothing yet
+		_ = bucket.Close() // it has no connection yet
 		return nil, invalid("it needs a region: add ?region= to its URL (auto for Cloudflare R2), or set AWS_REGION")
 	}
 	s.bucket = bucket

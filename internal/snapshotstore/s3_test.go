@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestMain gives every test the credentials of a service that takes any, and none of the machine's.
+// TestMain gives every test credentials for a service that accepts any, and hides the machine's own.
 func TestMain(m *testing.M) {
 	for name, value := range map[string]string{
 		"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_EC2_METADATA_DISABLED": "true",
@@ -71,7 +71,7 @@ func refuse(status int, code string) fault {
 	}
 }
 
-// each calls every method of a store, and passes on its error.
+// each calls methods of a store, and passes their errors to check.
 func each(ctx context.Context, t *testing.T, s *snapshotstore.Store, a snapshotstore.Archive,
 	check func(what string, err error)) {
 	t.Helper()
@@ -133,7 +133,7 @@ func TestAnUploadThatBreaksInTheMiddleLeavesNothing(t *testing.T) {
 	t.Parallel()
 	service := newService(t)
 	s := open(t, service.url)
-	noise := make([]byte, 20*megabyte) // several parts, for it cannot be compressed
+	noise := make([]byte, 20*megabyte) // several parts, because it does not compress
 	_, err := rand.Read(noise)
 	must(t, err)
 	stream := pack(t, content("noise", 0o644, string(noise)))

@@ -1,5 +1,5 @@
-// Package snapshotstore keeps what sandboxes have under /data: archives in a bucket, which outlive the
-// sandbox and the backend that it ran on.
+// Package snapshotstore keeps the /data of sandboxes as archives in a bucket. The archives outlive the sandbox and the
+// backend that it ran on.
 //
 // An archive is a tar stream (archive.go says what it may hold), compressed by zstd. It is completed in a local spool
 // file before it is uploaded. A download goes to a spool file too, and its checksum is verified before any reader sees
@@ -24,26 +24,26 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// decoderMemory bounds what reading an archive takes, in bytes: several times the encoder's window.
+// decoderMemory bounds the memory for reading an archive, in bytes: several times the encoder's window.
 const decoderMemory = 64 << 20
 
 // Store keeps archives of sandboxes' /data in a bucket. Its methods are safe for concurrent use.
 //
-// All its errors carry a Code. Unavailable: the bucket cannot be reached or does not let this
-// program in, or this machine has no room to spool; nothing is known to have changed, retry.
+// All its errors carry a Code. Unavailable means that the bucket cannot be reached or denies access, or that this
+// machine has no room for a spool. Nothing is known to have changed, and the caller may retry.
 type Store struct {
 	bucket *blob.Bucket
-	name   string // what errors call the bucket: its URL without the query
+	name   string // the bucket's name in errors: its URL without the query
 	dir    string // of a file:// bucket, or empty
 }
 
-// Archive is one stored archive. What it holds never changes.
+// Archive is one stored archive. Its content never changes.
 type Archive struct {
 	Object string
-	SHA256 string // of what is stored, in hexadecimal
-	Bytes  int64  // what is stored
+	SHA256 string // of the stored bytes, in hexadecimal
+	Bytes  int64  // the stored size
 	Size   int64  // of the tar stream
-	Files  int64  // entries that are no directories
+	Files  int64  // entries that are not directories
 	// Skipped counts the entries of /data that are not in the archive, because they could not be
 	// restored: devices, pipes, sockets, and links that lead out of /data.
 	Skipped int64
@@ -57,11 +57,11 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Save reads a tar stream of /data to its end and stores it under object, which should be a name
-// never used before: an archive that is there is replaced. Nothing is visible under object before
-// it is complete; when Save returns, it survives a power cut. limit bounds the tar stream, in bytes.
-// An error of data keeps its code. Errors: Invalid, with ReasonResourceLimitExceeded when /data is
-// too large or has too many entries, and ReasonCopyFailed when data is an incomplete tar stream.
+// Save reads a tar stream of /data to its end and stores it under object, which should be a name never used before: an
+// existing archive is replaced. The archive becomes visible only when it is complete. When Save returns, it survives a
+// power cut. limit bounds the tar stream, in bytes. An error of data keeps its code. Errors: Invalid, with
+// ReasonResourceLimitExceeded if /data is too large or has too many entries, and ReasonCopyFailed if data is an
+// incomplete tar stream.
 func (s *Store) Save(ctx context.Context, object string, data io.Reader, limit int64) (Archive, error) {
 	if err := checkObject(object); err != nil {
 		return Archive{}, err
@@ -101,9 +101,8 @@ func compress(ctx context.Context, out io.Writer, data io.Reader, limit int64) (
 	return a, nil
 }
 
-// Load returns the tar stream of an archive, once its checksum was verified whole.
-// Errors: NotFound when the bucket has no such object, Failed with ReasonCopyFailed when it is not
-// what was saved.
+// Load returns the tar stream of an archive after it has verified the checksum of the whole object. Errors: NotFound if
+// the bucket has no such object; Failed with ReasonCopyFailed if the object is not what was saved.
 func (s *Store) Load(ctx context.Context, a Archive) (io.ReadCloser, error) {
 	spool, err := s.Fetch(ctx, a)
 	if err != nil {
@@ -122,8 +121,8 @@ func (s *Store) Load(ctx context.Context, a Archive) (io.ReadCloser, error) {
 	}, nil
 }
 
-// Fetch returns what is stored for an archive, still compressed, once its checksum was verified whole. The caller
-// discards the spool. Errors: as Load.
+// Fetch returns the stored archive, still compressed, after it has verified the checksum of the whole object. The
+// caller discards the spool. Errors: as Load.
 func (s *Store) Fetch(ctx context.Context, a Archive) (*Spool, error) {
 	if err := checkObject(a.Object); err != nil {
 		return nil, err
@@ -139,7 +138,7 @@ func (s *Store) Fetch(ctx context.Context, a Archive) (*Spool, error) {
 	return spool, nil
 }
 
-// fetch takes a stored archive to the spool, and verifies it.
+// fetch downloads a stored archive to the spool and verifies it.
 func (s *Store) fetch(ctx context.Context, a Archive, spool *Spool) error {
 	r, err := s.bucket.NewReader(ctx, a.Object, nil)
 	if err != nil {
@@ -161,7 +160,7 @@ func (s *Store) fetch(ctx context.Context, a Archive, spool *Spool) error {
 	return nil
 }
 
-// countOf describes how many bytes there are: reading stops one beyond what is wanted.
+// countOf describes how many bytes there are: reading stops one byte after the wanted size.
 func countOf(n, wanted int64) string {
 	if n > wanted {
 		return "more"
@@ -210,7 +209,7 @@ func (s *Store) Delete(ctx context.Context, object string) error {
 	return err
 }
 
-// checkObject refuses names that not every bucket can have.
+// checkObject rejects names that some buckets do not support.
 func checkObject(object string) error {
 	if !fs.ValidPath(object) || object == "." {
 		return sandbox.Errorf(sandbox.Internal, "snapshot store: %q is no name for an object: it must be a relative path",
@@ -219,13 +218,13 @@ func checkObject(object string) error {
 	return nil
 }
 
-// Spool is a file that no other process sees, and that ends with this process.
+// Spool is a temporary file that no other process sees. It ends with this process.
 type Spool struct {
 	*os.File
-	name string // left to be removed, where an open file cannot be
+	name string // still to remove, where an open file cannot be removed
 }
 
-// NewSpool makes one. Errors: Unavailable.
+// NewSpool creates a spool. Errors: Unavailable.
 func NewSpool() (*Spool, error) {
 	f, err := os.CreateTemp("", "sandbox-state-*")
 	if err != nil {
@@ -238,7 +237,7 @@ func NewSpool() (*Spool, error) {
 	return s, nil
 }
 
-// Discard ends the spool. What it held is not wanted any more, so nothing is lost when that fails.
+// Discard removes the spool. Its content is no longer needed, so a failure loses nothing.
 func (s *Spool) Discard() {
 	_ = s.Close()
 	if s.name != "" {
@@ -246,7 +245,7 @@ func (s *Spool) Discard() {
 	}
 }
 
-// spoolWriter tells errors of the spool from those of what is copied to it.
+// spoolWriter marks errors of the spool, to tell them from errors of the copied stream.
 type spoolWriter struct{ w io.Writer }
 
 func (s spoolWriter) Write(p []byte) (int, error) {
@@ -262,7 +261,7 @@ func spoolError(err error) error {
 		os.TempDir(), err)
 }
 
-// counter counts what passes.
+// counter counts the bytes written.
 type counter struct {
 	w io.Writer
 	n int64

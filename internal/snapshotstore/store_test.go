@@ -19,7 +19,7 @@ import (
 
 const megabyte = 1 << 20
 
-// buckets are the kinds of bucket that the contract holds for, each opened new.
+// buckets opens a new bucket of each kind that the contract holds for.
 var buckets = map[string]func(t *testing.T) *snapshotstore.Store{
 	"file": func(t *testing.T) *snapshotstore.Store {
 		return open(t, "file://"+filepath.ToSlash(t.TempDir())+"/new/state")
@@ -175,10 +175,10 @@ func TestWhatACrashLeftInADirectoryIsRemoved(t *testing.T) {
 	must(t, os.Chtimes(left, old, old))
 	open(t, "file://"+dir)
 	if _, err := os.Stat(left); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("what a crash left is there: %v", err)
+		t.Errorf("a file that a crash left is still there: %v", err)
 	}
 	if _, err := os.Stat(young); err != nil {
-		t.Errorf("what another process writes is gone: %v", err)
+		t.Errorf("a file that another process writes was removed: %v", err)
 	}
 }
 

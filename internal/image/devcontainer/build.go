@@ -27,11 +27,11 @@ type Build struct {
 	Context, Dockerfile string
 	Args                map[string]string
 	CacheFrom           []string
-	// Files are to be added to the context.
+	// Files must be added to the context.
 	Files []File
 	// PostStart are the commands to run once in each sandbox, in this order.
 	PostStart [][]string
-	// Notes say what has no effect in a sandbox.
+	// Notes list the properties that have no effect, or a different one, in a sandbox.
 	Notes []Note
 }
 
@@ -67,11 +67,11 @@ func Read(ctx context.Context, file string, fetch Fetch) (Build, error) {
 	return b, nil
 }
 
-// baseStage names the stage of the image without features, where it has no name.
+// baseStage is the name of the stage before the features, if it has no other name.
 const baseStage = "devcontainer_base"
 
-// dockerfileOf returns the text of a Dockerfile, and the name of the stage to go on from: the target or, without one,
-// the last stage.
+// dockerfileOf returns the text of a Dockerfile, and the name of the stage to continue from: the target or, without
+// one, the last stage.
 func dockerfileOf(file, target string) (text, stage string, err error) {
 	content, err := os.ReadFile(file)
 	if err != nil {
@@ -139,13 +139,13 @@ func homeOf(user string) string {
 	return "/home/" + user
 }
 
-// lastStage is the part of the Dockerfile that installs the features and sets variables and user.
+// lastStage returns the part of the Dockerfile that installs the features and sets variables and user.
 func (c *config) lastStage(from string, features []*feature) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("FROM %s AS devcontainer", from)
 	if len(features) > 0 {
-		line("USER 0:0") // an image may have no names of users
+		line("USER 0:0") // an image may lack user names
 	}
 	for i, f := range features {
 		setEnv(&b, f.ContainerEnv)
@@ -156,7 +156,7 @@ func (c *config) lastStage(from string, features []*feature) string {
 	setEnv(&b, c.ContainerEnv)
 	remote := make(map[string]string)
 	for name, value := range c.RemoteEnv {
-		if value != nil { // null removes a variable, which an image cannot
+		if value != nil { // null removes a variable, which a Dockerfile cannot do
 			remote[name] = *value
 		}
 	}
@@ -167,10 +167,10 @@ func (c *config) lastStage(from string, features []*feature) string {
 	return b.String()
 }
 
-// plainDollar is a dollar sign that begins no ${NAME}.
+// plainDollar matches a dollar sign that does not begin ${NAME}.
 var plainDollar = regexp.MustCompile(`\$([^{]|$)`)
 
-// setEnv sets variables. ${containerEnv:NAME} and, in features, ${NAME} are those of the image.
+// setEnv sets variables. ${containerEnv:NAME} and, in features, ${NAME} refer to variables of the image.
 func setEnv(b *strings.Builder, env map[string]string) {
 	for _, name := range slices.Sorted(maps.Keys(env)) {
 		value := strings.NewReplacer(`\`, `\\`, `"`, `\"`, "${containerEnv:", "${").Replace(env[name])

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// command is a lifecycle command: a line for the shell, a program with arguments, or several of them by name. It
-// is kept as a list of programs with arguments.
+// command is a lifecycle command: a line for the shell, a program with arguments, or several commands by name. It is
+// kept as a list of programs with arguments.
 type command [][]string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -66,7 +66,7 @@ func (c *config) hooks() map[string]*command {
 	}
 }
 
-// postStart returns the commands to run in each sandbox, those of features first, as the specification says.
+// postStart returns the commands to run in each sandbox. Commands of features come first, as the specification says.
 func (c *config) postStart(features []*feature) (all [][]string) {
 	for _, hook := range []func(l lifecycle) command{
 		func(l lifecycle) command { return l.OnCreate },

@@ -1,8 +1,8 @@
 // Package devcontainer turns a devcontainer.json (containers.dev, read 2026-11-26) into a build of an image.
 //
-// It knows what makes the image: image or Dockerfile, features, variables and the commands that run once the
-// container exists. What starts a container in another way than a sandbox starts (runArgs, privileged, mounts)
-// cannot be had: it is a Note.
+// It supports what makes the image: image or Dockerfile, features, variables, and the commands that run once the
+// container exists. A property that changes how a container starts (runArgs, privileged, mounts) has no effect and
+// leads to a Note.
 package devcontainer
 
 import (
@@ -40,7 +40,7 @@ type config struct {
 	RemoteUser    string             `json:"remoteUser"`
 
 	lifecycle
-	// The rest can only be noted.
+	// The rest leads to notes.
 	Privileged   bool     `json:"privileged"`
 	CapAdd       []string `json:"capAdd"`
 	SecurityOpt  []string `json:"securityOpt"`
@@ -139,7 +139,7 @@ func read(file string) (c config, notes []Note, err error) {
 func unknownProperties(plain []byte) []string {
 	var all map[string]json.RawMessage
 	if json.Unmarshal(plain, &all) != nil {
-		return nil // not an object, which reading the configuration has refused
+		return nil // not an object: reading the configuration has failed
 	}
 	for name := range all {
 		lone, _ := json.Marshal(map[string]any{name: nil})
@@ -152,7 +152,7 @@ func unknownProperties(plain []byte) []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// Note says that a property of a devcontainer.json has no effect, or another one, in a sandbox.
+// Note says that a property of a devcontainer.json has no effect, or a different one, in a sandbox.
 type Note struct{ Property, Text string }
 
 func (n Note) String() string { return n.Property + " " + n.Text }

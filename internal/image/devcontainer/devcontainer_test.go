@@ -35,7 +35,7 @@ func config(text string) map[string]string {
 	return map[string]string{".devcontainer/devcontainer.json": text}
 }
 
-// shop has features by reference.
+// shop holds features by reference.
 type shop map[string][]byte
 
 func (s shop) fetch(_ context.Context, ref string) ([]byte, error) {
@@ -45,7 +45,7 @@ func (s shop) fetch(_ context.Context, ref string) ([]byte, error) {
 	return nil, sandbox.Errorf(sandbox.NotFound, "there is no %s", ref)
 }
 
-// packed is the archive of a feature with this description.
+// packed returns the archive of a feature with this description.
 func packed(t *testing.T, about string, more ...tar.Header) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -242,11 +242,11 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 	} {
 		_, err := devcontainer.Read(t.Context(), project(t, config(text)), s.fetch)
 		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v, want an invalid one that says %q", text, err, says)
+			t.Errorf("%s: %v, want an Invalid error that says %q", text, err, says)
 		}
 	}
 	_, err := devcontainer.Read(t.Context(), project(t, config(`{"image": "a", "features": {"r.test/f/none": {}}}`)), s.fetch)
 	if sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("a feature that is not there: %v", err)
+		t.Errorf("a missing feature: %v", err)
 	}
 }

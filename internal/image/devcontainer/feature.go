@@ -41,7 +41,7 @@ type File struct {
 	Content []byte
 }
 
-// feature is a feature that is to be installed, with the options for it.
+// feature is a feature to install, with its options.
 type feature struct {
 	ref     string // as it is written in devcontainer.json or dependsOn
 	options any
@@ -68,7 +68,7 @@ type option struct {
 	Enum    []any  `json:"enum"`
 }
 
-// name is what other features call it: the reference without version.
+// name is the name that other features use: the reference without version.
 func (f *feature) name() string { return unversioned(f.ref) }
 
 func unversioned(ref string) string {
@@ -180,7 +180,7 @@ func (f *feature) variables() (map[string]string, error) {
 	return env, nil
 }
 
-// notes says what of a feature has no effect in a sandbox.
+// notes returns the properties of a feature that have no effect in a sandbox.
 func (f *feature) notes() (notes []Note) {
 	for property, has := range map[string]bool{
 		"privileged": f.Privileged, "capAdd": len(f.CapAdd) > 0, "securityOpt": len(f.SecurityOpt) > 0,
@@ -195,7 +195,7 @@ func (f *feature) notes() (notes []Note) {
 	return notes
 }
 
-// readDir reads a feature that is in the project.
+// readDir reads a feature from a directory of the project.
 func readDir(dir string) (files []File, err error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {

@@ -42,14 +42,14 @@ func (c *config) features(ctx context.Context, dir string, fetch Fetch) ([]*feat
 	return c.sorted(found)
 }
 
-// keyOf tells installations of a feature apart: one with other options is another one.
+// keyOf identifies an installation of a feature. The same feature with other options is another installation.
 func keyOf(ref string, options any) string {
 	text, _ := json.Marshal(options) // it came from JSON
 	return ref + " " + string(text)
 }
 
-// sorted orders features in rounds: each takes those whose predecessors are there, and of them those with the highest
-// place in overrideFeatureInstallOrder.
+// sorted orders features in rounds. Each round takes the features whose predecessors are installed, but only those of
+// the highest rank in overrideFeatureInstallOrder.
 func (c *config) sorted(found map[string]*feature) (ordered []*feature, err error) {
 	rank := make(map[string]int) // the earlier in the list, the higher
 	for i, ref := range c.Order {

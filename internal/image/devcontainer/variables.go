@@ -9,7 +9,8 @@ import (
 
 var variable = regexp.MustCompile(`\$\{([^}:]+)(?::([^}]*))?\}`)
 
-// substitute replaces the variables in the texts that make the image. dir is the directory of the file.
+// substitute replaces the variables in the image, the build arguments, the environment and the commands. dir is the
+// directory of the file.
 func (c *config) substitute(dir string) error {
 	base := filepath.Base(dir)
 	if base == ".devcontainer" {

@@ -38,8 +38,8 @@ func coded(err error, format string, args ...any) error {
 	return e
 }
 
-// forgotten reports that a registry no longer has a part that it received: a started upload, or a layer that
-// it cleaned up before the image arrived.
+// forgotten reports whether a registry no longer has a part that it received: a started upload, or a layer that it
+// cleaned up before the image arrived.
 func forgotten(answer *transport.Error) bool {
 	return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool {
 		return d.Code == transport.ManifestBlobUnknownErrorCode || d.Code == transport.BlobUploadUnknownErrorCode ||

@@ -74,9 +74,9 @@ func send(ctx context.Context, rt http.RoundTripper, method, url string, want ..
 	}
 }
 
-// Push sends an image to a reference. It skips what the registry already has, in that repository or in the
-// one that a layer was read from. So the next push resumes an interrupted one. Only ctx limits its time.
-// Errors: Invalid, Unauthenticated, Forbidden, CapacityExceeded, Unavailable, Timeout.
+// Push sends an image to a reference. It skips layers that the registry already has, in that repository or in the one
+// that a layer was read from. So a retry resumes an interrupted push. Only ctx limits its time. Errors: Invalid,
+// Unauthenticated, Forbidden, CapacityExceeded, Unavailable, Timeout.
 func (c *Client) Push(ctx context.Context, ref string, img v1.Image) error {
 	parsed, options, err := c.on(ctx, ref)
 	if err != nil {

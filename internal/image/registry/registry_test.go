@@ -29,7 +29,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// player pushes a small image that is no other's and returns its digest.
+// player pushes a small, unique image and returns its digest.
 func player(t *testing.T, c *registry.Client, ref string) string {
 	t.Helper()
 	img, err := random.Image(64, 2)
@@ -76,11 +76,11 @@ func TestReadAndCopy(t *testing.T) {
 		t.Errorf("the copy has digest %s, %v; want %s", got, err, digest)
 	}
 	_, err = c.Digest(t.Context(), r.Host+"/games/catan:none", "")
-	expect(t, "a tag that is not there", err, sandbox.NotFound, "games/catan:none")
-	expect(t, "copy of what is not there", c.Copy(t.Context(), r.Host+"/none:v1", other.Host+"/x:v1"),
+	expect(t, "a missing tag", err, sandbox.NotFound, "games/catan:none")
+	expect(t, "copy of a missing image", c.Copy(t.Context(), r.Host+"/none:v1", other.Host+"/x:v1"),
 		sandbox.NotFound, "/none:v1")
 	_, err = c.Digest(t.Context(), "Catan Player", "")
-	expect(t, "a reference that is none", err, sandbox.Invalid, "registry.example.com/games/catan:v1")
+	expect(t, "an invalid reference", err, sandbox.Invalid, "registry.example.com/games/catan:v1")
 }
 
 func TestPlatformOfSeveral(t *testing.T) {
@@ -98,12 +98,12 @@ func TestPlatformOfSeveral(t *testing.T) {
 		t.Errorf("linux/arm64 is %s, want %s (all: %s)", got, want, all)
 	}
 	_, err = c.Digest(t.Context(), ref, "linux/s390x")
-	expect(t, "a platform that is not there", err, sandbox.NotFound, "no image for linux/s390x")
+	expect(t, "a missing platform", err, sandbox.NotFound, "no image for linux/s390x")
 	_, err = c.Digest(t.Context(), ref, "a/b/c/d")
-	expect(t, "a platform that is none", err, sandbox.Invalid, "linux/amd64")
+	expect(t, "an invalid platform", err, sandbox.Invalid, "linux/amd64")
 	must(t, c.Copy(t.Context(), ref, r.Host+"/copy:v1"))
 	if got, err := c.Digest(t.Context(), r.Host+"/copy:v1", "linux/arm64"); got != want.String() || err != nil {
-		t.Errorf("the copy has not all platforms: %s, %v", got, err)
+		t.Errorf("the copy lacks a platform: %s, %v", got, err)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestRemove(t *testing.T) {
 		must(t, c.Delete(t.Context(), r.Host+"/player@"+digest))
 	}
 	_, err := c.Digest(t.Context(), r.Host+"/player:v1", "")
-	expect(t, "a tag of what was removed", err, sandbox.NotFound, "player:v1")
+	expect(t, "a tag of a removed image", err, sandbox.NotFound, "player:v1")
 
 	keeps := registrytest.Start(t, registrytest.Options{Keep: true})
 	digest = player(t, c, keeps.Host+"/player:v1")
@@ -155,15 +155,15 @@ func TestCredentialsAndTrust(t *testing.T) {
 		_, err = c.Digest(t.Context(), ref, "")
 		expect(t, what+", read", err, sandbox.Unauthenticated, "docker login")
 		if strings.Contains(err.Error(), "opensesame") {
-			t.Errorf("%s is told: %v", what, err)
+			t.Errorf("%s: the error has the password: %v", what, err)
 		}
 	}
 	stranger := with(registry.Credentials{Username: registrytest.Username, Password: registrytest.Password})
 	if err := stranger.CheckPush(t.Context(), ref); sandbox.CodeOf(err) == "" ||
 		!strings.Contains(err.Error(), "certificate") {
-		t.Errorf("a certificate of nobody known: %v", err)
+		t.Errorf("a certificate of an unknown CA: %v", err)
 	}
-	expect(t, "a CA that is none", with(registry.Credentials{CA: "x"}).CheckPush(t.Context(), ref), sandbox.Invalid, "PEM")
+	expect(t, "an invalid CA", with(registry.Credentials{CA: "x"}).CheckPush(t.Context(), ref), sandbox.Invalid, "PEM")
 }
 
 func TestRegistryDown(t *testing.T) {
@@ -181,7 +181,7 @@ func TestRegistryDown(t *testing.T) {
 	expect(t, "stopped", err, sandbox.Timeout, ref)
 }
 
-// A credential helper is a program in PATH, and config.json is found by the environment.
+// This test is not parallel: PATH finds the credential helper, and DOCKER_CONFIG finds config.json.
 func TestDockersOwnCredentials(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("DOCKER_CONFIG", dir)
