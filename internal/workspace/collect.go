@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CollectWorkspace implements service.Workspaces. The repository of the sandbox is read as data; no program of the
-// sandbox is run, and none of git.
+// CollectWorkspace implements service.Workspaces. It reads the repository of the sandbox as data: it runs no program of
+// the sandbox, and no git program.
 func (v *Service) CollectWorkspace(ctx context.Context, r sandbox.LeaseRef,
 	form sandbox.WorkspaceForm) (io.ReadCloser, error) {
 	if err := form.Validate(); err != nil {
@@ -56,15 +56,15 @@ func (v *Service) CollectWorkspace(ctx context.Context, r sandbox.LeaseRef,
 	return out, nil
 }
 
-// temporary is a file that ends with its reader.
+// temporary is a file that Close removes.
 type temporary struct{ *os.File }
 
 func (t temporary) Close() error {
 	return errors.Join(t.File.Close(), os.Remove(t.Name()))
 }
 
-// collectError is an error of a collection. What the sandbox has is the lease's, so it is Failed, and never of the
-// sandbox itself.
+// collectError returns the error of a collection with the code of its cause. An Internal error comes from this
+// machine's disk, so it becomes Unavailable.
 func collectError(r sandbox.LeaseRef, cause error) error {
 	code := sandbox.CodeOf(cause)
 	if code == sandbox.Internal {
@@ -73,7 +73,7 @@ func collectError(r sandbox.LeaseRef, cause error) error {
 	return sandbox.Errorf(code, "lease %s: collecting its workspace: %w", r.ID, cause).WithReason(sandbox.ReasonOf(cause))
 }
 
-// began returns what the workspace of a lease began with. Errors: NotFound if there is none.
+// began returns the initial state of a lease's workspace. Errors: NotFound if there is none.
 func (v *Service) began(ctx context.Context, r sandbox.LeaseRef) (ready sandbox.WorkspaceReady, err error) {
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		s, err := tx.Current(r.ID)
@@ -105,8 +105,8 @@ func lastEvent(tx *ledger.Tx, sandboxID string, t sandbox.EventType, data any) (
 	return true, json.Unmarshal(events[0].Data, data)
 }
 
-// ended returns the sandbox of the generation that a request names and the error of its end, nil if the lease lives.
-// Errors: those of a request that names another owner or a generation that there never was.
+// ended returns the sandbox of the generation that a request names, and the error that says how it ended, nil if the
+// lease is live. It fails if the request names another owner or a generation that never existed.
 func (v *Service) ended(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sandbox, end error, err error) {
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		current, held, err := lifecycle.CurrentOf(tx, r.ID)

@@ -19,28 +19,29 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Bounds of what the removal of a sandbox waits for. The sandbox is frozen first, so its code cannot take longer than
-// freezeTimeout of it.
+// Limits of the work before the removal of a sandbox. The sandbox is frozen first, so its code cannot delay the removal
+// by more than freezeTimeout.
 const (
 	leaveTimeout  = 30 * time.Second
-	freezeTimeout = 12 * time.Second // more than an executor tries
+	freezeTimeout = 12 * time.Second // longer than an executor tries
 	pushTimeout   = 15 * time.Second
 	answerTimeout = 5 * time.Second // of a backend, beyond leaveTimeout
-	// readers bounds how many workspaces this process reads at once. Each may take a few hundred MiB of memory.
+	// readers bounds how many workspaces this process reads at the same time. Each may take a few hundred MiB of
+	// memory.
 	readers = 8
 	// again is the pause before a retry.
 	again = time.Second
 )
 
-// leaving is what is known of an ended lease's workspace before its sandbox is removed.
+// leaving says what to save of an ended lease's workspace before its sandbox is removed.
 type leaving struct {
 	began sandbox.WorkspaceReady
 	onEnd sandbox.WorkspaceEnd
 	push  pushing
 }
 
-// Leaving implements lifecycle.Leaver: it keeps or pushes what was committed. It fails only where the sandbox could not
-// be removed either.
+// Leaving implements lifecycle.Leaver: it keeps or pushes the commits. It fails only if the sandbox could not be
+// removed either.
 func (v *Service) Leaving(ctx context.Context, t *lifecycle.Step) error {
 	disk, ok := t.On.(driver.DiskReader)
 	if !ok || t.Row.Pooled() || t.Row.ReadyAt == 0 {
@@ -87,7 +88,7 @@ func answers(ctx context.Context, x driver.Executor) bool {
 	return err == nil
 }
 
-// leavingOf reads what to do, nil if there is nothing to do or it is done.
+// leavingOf reads what to save. It returns nil if there is nothing to save, or if the outcome is already recorded.
 func (v *Service) leavingOf(ctx context.Context, s *ledger.Sandbox) (l *leaving, err error) {
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		began, err := beganIn(tx, s.ID)
@@ -112,7 +113,8 @@ func (v *Service) leavingOf(ctx context.Context, s *ledger.Sandbox) (l *leaving,
 	return l, err
 }
 
-// onEnd is what becomes of commits by an environment as it is now. One without a workspace keeps them.
+// onEnd returns what the current environment does with commits at the end of a lease. An environment without a
+// workspace keeps them as a bundle.
 func onEnd(env *ledger.Environment) sandbox.WorkspaceEnd {
 	if w := env.Spec.WithDefaults().Workspace; w != nil {
 		return w.OnEnd
@@ -120,8 +122,8 @@ func onEnd(env *ledger.Environment) sandbox.WorkspaceEnd {
 	return sandbox.WorkspaceEndBundle
 }
 
-// take freezes a sandbox, reads its repository, and pushes or stores the commits. It returns the sizes of what is
-// stored.
+// take freezes a sandbox, reads its repository, and pushes or stores the commits. It returns the size of each stored
+// form.
 func (v *Service) take(ctx context.Context, disk driver.DiskReader, t *lifecycle.Step,
 	l *leaving) (kept sandbox.WorkspaceCollected, forms map[sandbox.WorkspaceForm]int64, err error) {
 	if err := v.persist(ctx, func() error { return v.freeze(ctx, t) }); err != nil {
@@ -165,7 +167,7 @@ func (v *Service) take(ctx context.Context, disk driver.DiskReader, t *lifecycle
 	}
 	kept.DiffBytes, err = v.store(ctx, t.Row.ID, sandbox.WorkspaceDiff,
 		func(w io.Writer) error { return collected.Diff(ctx, w) })
-	if err != nil { // the commits have it
+	if err != nil { // the commits have the changes
 		kept.Problem = cmp.Or(kept.Problem, fmt.Sprintf("its diff is not kept: %s", err))
 		return kept, forms, nil
 	}
@@ -173,11 +175,11 @@ func (v *Service) take(ctx context.Context, disk driver.DiskReader, t *lifecycle
 	return kept, forms, nil
 }
 
-// freeze stops all code of a sandbox, and records that. One that has stopped counts as frozen.
+// freeze stops all code of a sandbox, and records that. A sandbox that has stopped counts as frozen.
 func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) error {
 	within, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
-	usage, sampleErr := lifecycle.Sample(within, t.On, t.Handle) // without, that of the last heartbeat stands
+	usage, sampleErr := lifecycle.Sample(within, t.On, t.Handle) // if it fails, the usage of the last heartbeat stands
 	if err := t.On.Sleep(within, t.Handle, sandbox.SleepPause); err != nil {
 		return err
 	}
@@ -216,7 +218,7 @@ func (v *Service) readDisk(ctx context.Context, disk driver.DiskReader, h driver
 	return gitmirror.Collect(ctx, stream, began.Branch, began.Commit, v.Limits)
 }
 
-// store stores a form, and returns its size.
+// store stores a form of a workspace, and returns its size.
 func (v *Service) store(ctx context.Context, sandboxID string, form sandbox.WorkspaceForm,
 	write func(io.Writer) error) (int64, error) {
 	spool, err := snapshotstore.NewSpool()
@@ -247,7 +249,7 @@ func (v *Service) persist(ctx context.Context, try func() error) error {
 	}
 }
 
-// boundedWriter refuses what is beyond a bound.
+// boundedWriter fails a write beyond a bound.
 type boundedWriter struct {
 	to   io.Writer
 	left int64
@@ -264,8 +266,8 @@ func (b *boundedWriter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// kept returns what is kept of the workspace of an ended lease's sandbox. Errors: LeaseEnded if nothing was to be kept,
-// Unavailable until it is, OutputExpired if it no longer is, Conflict if nothing was committed, Failed if it was lost.
+// kept opens a kept form of an ended lease's workspace. Errors: LeaseEnded if nothing was to be kept, Unavailable until
+// it is kept, OutputExpired if it is no longer kept, Conflict if there was no such form, Failed if it was lost.
 func (v *Service) kept(ctx context.Context, s *ledger.Sandbox, form sandbox.WorkspaceForm,
 	ended error) (io.ReadCloser, error) {
 	var kept bool
@@ -317,7 +319,7 @@ func whyNotKept(tx *ledger.Tx, s *ledger.Sandbox, form sandbox.WorkspaceForm, en
 	}
 }
 
-// outcome is what has become of a workspace at the end of its lease.
+// outcome says how a workspace was saved or lost at the end of its lease.
 type outcome struct {
 	sandbox.WorkspaceCollected
 	lost string
@@ -337,7 +339,7 @@ func outcomeIn(tx *ledger.Tx, sandboxID string) (*outcome, error) {
 	return &outcome{lost: cmp.Or(lost.Reason, "unknown")}, nil
 }
 
-// beganIn returns what the workspace of a sandbox began with, nil if it had none.
+// beganIn returns the initial state of a sandbox's workspace, nil if it had none.
 func beganIn(tx *ledger.Tx, sandboxID string) (*sandbox.WorkspaceReady, error) {
 	var ready sandbox.WorkspaceReady
 	ok, err := lastEvent(tx, sandboxID, sandbox.EventWorkspaceReady, &ready)

@@ -9,14 +9,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// pushing is what a push of a sandbox's workspace needs.
+// pushing has the data for a push of a sandbox's workspace.
 type pushing struct {
 	leaseID, sandboxID string
 	workspace          *sandbox.Workspace
 	sealed             []sealedsecrets.Secret
 }
 
-// pushingOf reads it.
+// pushingOf reads the data for a push.
 func pushingOf(tx *ledger.Tx, s *ledger.Sandbox) (p pushing, err error) {
 	env, err := tx.KnownEnvironment(s.EnvironmentID)
 	if err != nil {
@@ -55,7 +55,7 @@ func (v *Service) PushWorkspace(ctx context.Context, r sandbox.LeaseRef) (pushed
 	return v.push(ctx, p, began, collected)
 }
 
-// mayPush reports why a push is not possible, nil if it is. Errors: Conflict.
+// mayPush returns why a push is not possible, nil if it is. Errors: Conflict.
 func (v *Service) mayPush(p pushing, began sandbox.WorkspaceReady) error {
 	w := p.workspace
 	bad := func(format string, args ...any) error {
@@ -76,7 +76,7 @@ func (v *Service) mayPush(p pushing, began sandbox.WorkspaceReady) error {
 	return nil
 }
 
-// push pushes what was collected, and records that.
+// push pushes the collected commits, and records the push.
 func (v *Service) push(ctx context.Context, p pushing, began sandbox.WorkspaceReady,
 	collected *gitmirror.Collected) (pushed sandbox.WorkspacePushed, err error) {
 	if err := v.mayPush(p, began); err != nil {

@@ -2,9 +2,9 @@
 // credential that no sandbox gets, and writes it into the sandbox before anything runs there. Package gitmirror has the
 // rules for what comes from a repository.
 //
-// The step that creates a sandbox, or assigns one of a pool, writes the workspace. Another try of the step begins again
+// The step that creates a sandbox, or assigns one of a pool, writes the workspace. A retry of the step begins again
 // from an empty directory, unless code has already run in the sandbox. A sandbox that wakes has its files, so nothing
-// is fetched again. One that waits in a pool has no workspace.
+// is fetched again. A sandbox that waits in a pool has no workspace.
 package workspace
 
 import (
@@ -37,11 +37,11 @@ type Config struct {
 	Mirrors *gitmirror.Store
 	// Outputs keeps the commits of ended leases.
 	Outputs *output.Service
-	// Limits bound what is collected out of a sandbox.
+	// Limits bound what is collected from a sandbox.
 	Limits gitmirror.Limits
 	// Life ends when the service closes. Fetches are then interrupted, and another process repeats them.
 	Life context.Context
-	// Pause waits for a time or the end of a context; nil means the clock's.
+	// Pause waits for a time or the end of a context; nil means a real timer.
 	Pause func(ctx context.Context, d time.Duration) error
 	Log   *slog.Logger
 }
@@ -49,7 +49,7 @@ type Config struct {
 // Service is safe for concurrent use, by any number of processes on one ledger.
 type Service struct {
 	Config
-	// reading holds one element for each workspace of an ended lease that is read.
+	// reading holds one element for each read of an ended lease's workspace.
 	reading chan struct{}
 }
 
@@ -79,10 +79,11 @@ func pause(ctx context.Context, d time.Duration) error {
 
 // Limits of attempts.
 const (
-	// tries is how often a fetch is tried before its lease fails; the waits between them are firstWait and its doubles.
+	// tries is how often a fetch is tried before its lease fails. The first wait is firstWait, and each later one
+	// doubles.
 	tries     = 4
 	firstWait = time.Second
-	// fillTimeout bounds the writing into a sandbox.
+	// fillTimeout bounds the fetch and the writing into a sandbox.
 	fillTimeout = 10 * time.Minute
 )
 
@@ -212,8 +213,8 @@ func (v *Service) fetch(ctx context.Context, source gitmirror.Source) (c *gitmir
 	return c, err
 }
 
-// failed is the error of a lease whose workspace cannot be made. An interrupted fetch is repeated; all else fails the
-// lease.
+// failed is the error of a lease whose workspace cannot be made. An interrupted fetch is retried; any other error fails
+// the lease.
 func (v *Service) failed(g *sandbox.GitSource, cause error) error {
 	if v.Life.Err() != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "workspace %s: the service is closing", g.URL)

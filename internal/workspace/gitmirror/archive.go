@@ -26,9 +26,9 @@ type Archive struct {
 	Secret sandbox.Secret
 }
 
-// OpenArchive returns the content of an archive, from the cache or else from its server. It lies beside the mirrors, is
-// pruned with them, and has the limits of a pack. The caller closes it. Errors: Failed; Unavailable while the server or
-// the disk cannot be used. They do not contain the URL's query.
+// OpenArchive returns the content of an archive, from the cache or else from its server. The cached file is beside the
+// mirrors, is pruned with them, and has the limits of a pack. The caller closes it. Errors: Failed; Unavailable while
+// the server or the disk cannot be used. They do not contain the URL's query.
 func (s *Store) OpenArchive(ctx context.Context, a Archive) (*os.File, error) {
 	u, err := url.Parse(a.URL)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Store) OpenArchive(ctx context.Context, a Archive) (*os.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Who knows the digest alone must not get the file from the cache.
+	// The digest alone must not give access to the file in the cache.
 	mac := hmac.New(sha256.New, key)
 	fmt.Fprintf(mac, "archive %q %q %q %q", a.SHA256, a.URL, a.Header, string(a.Secret))
 	entry, err := s.take("archive-"+hex.EncodeToString(mac.Sum(nil)), ".")

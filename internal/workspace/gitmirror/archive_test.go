@@ -74,7 +74,7 @@ func TestLeasesThatStartTogetherFetchAnArchiveOnce(t *testing.T) {
 	if n := asked.Load(); n != 1 {
 		t.Errorf("the server was asked %d times", n)
 	}
-	// The digest alone gives no one the file: another credential is another fetch.
+	// The digest alone does not give access to the file: another credential causes another fetch.
 	a := archiveOf(s, "content")
 	a.Header, a.Secret = "Authorization", "other"
 	if _, err := readArchive(t, store, a); err != nil || asked.Load() != 2 {
@@ -189,7 +189,7 @@ func TestAFetchThatIsGivenUpLeavesTheNextOneItsTurn(t *testing.T) {
 		t.Errorf("read %q: %v", got, err)
 	}
 	if err := <-ended; err == nil {
-		t.Error("a fetch that was given up succeeds")
+		t.Error("a cancelled fetch succeeded")
 	}
 }
 
@@ -219,7 +219,7 @@ func TestArchivesThatNothingUsesArePruned(t *testing.T) {
 		if err := store.Prune(); err != nil {
 			t.Error(err)
 		}
-		content, err := io.ReadAll(f) // also when it was pruned
+		content, err := io.ReadAll(f) // even after it was pruned
 		if err := errors.Join(err, f.Close()); err != nil || len(content) != 1000*len(name) {
 			t.Errorf("%s has %d bytes: %v", name, len(content), err)
 		}

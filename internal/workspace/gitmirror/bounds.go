@@ -10,11 +10,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Limits bound what a repository may take. Zero values take the defaults.
+// Limits bound what a repository may take. Zero values mean the defaults.
 type Limits struct {
 	// PackBytes bounds what one fetch downloads.
 	PackBytes int64
-	// ObjectBytes bounds one object, which is in memory at a time.
+	// ObjectBytes bounds one object, which is held in memory.
 	ObjectBytes int64
 	// UnpackedBytes bounds all objects of a pack together, unpacked.
 	UnpackedBytes int64
@@ -24,7 +24,7 @@ type Limits struct {
 	TreeBytes, Files int64
 	// Time bounds the fetch of one repository.
 	Time time.Duration
-	// MirrorBytes bounds all mirrors together. The mirror that was not used for the longest time goes first.
+	// MirrorBytes bounds all mirrors together. Prune removes the least recently used mirror first.
 	MirrorBytes int64
 	// Unused is how long an unused mirror is kept.
 	Unused time.Duration

@@ -15,16 +15,16 @@ import (
 
 // Checkout is a commit of a repository, complete on this machine. The caller closes it.
 type Checkout struct {
-	// Commit is what the ref was. RefBranch is the branch that the ref named, "" if it named none.
+	// Commit is the commit that the ref named. RefBranch is the branch that the ref named, "" if it named none.
 	Commit, RefBranch string
-	// Files counts files, links and directories, SkippedLinks the links that are not written, and Submodules the
-	// submodules that were fetched, all with those of submodules.
+	// Files counts files, links and directories. SkippedLinks counts the links that are not written, and Submodules the
+	// fetched submodules. All counts include those of submodules.
 	Files, SkippedLinks, Submodules int64
 	bytes                           int64
 
 	url    string
 	commit *object.Commit
-	// shallow are the commits whose parents are not there.
+	// shallow are the commits whose parents are missing.
 	shallow []plumbing.Hash
 	entries []entry
 	// pack is the path of the pack and its index, without their endings.
@@ -51,9 +51,9 @@ func (c *Checkout) Close() {
 	}
 }
 
-// Checkout fetches what a source names, unless the mirror has it, and checks all that a checkout would write. Errors:
-// Failed if the repository cannot be used, Unavailable and Timeout if another attempt may succeed. Their text has no
-// credential.
+// Checkout fetches what a source names, unless the mirror has it, and checks everything that a checkout would write.
+// Errors: Failed if the repository cannot be used, Unavailable and Timeout if another attempt may succeed. Their text
+// contains no credential.
 func (s *Store) Checkout(ctx context.Context, src Source) (*Checkout, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Limits.Time)
 	defer cancel()
@@ -113,7 +113,7 @@ func recovered(err *error) {
 	}
 }
 
-// fill brings a mirror to a tip, and opens it for a checkout.
+// fill fetches a tip into a mirror that lacks it, and opens the mirror for a checkout.
 func (s *Store) fill(ctx context.Context, r repository, m *mirror, want plumbing.Hash, depth int,
 	c *Checkout) (err error) {
 	if err := m.lock(ctx); err != nil {
@@ -144,10 +144,10 @@ func (s *Store) fill(ctx context.Context, r repository, m *mirror, want plumbing
 	if c.pack, err = m.export(ctx, own, c.commit.Hash, reached, s.Limits); err != nil || complete {
 		return err
 	}
-	return m.addTip(want, own) // all of it was read
+	return m.addTip(want, own) // reach has read all of it
 }
 
-// reach returns all objects of a commit's history of a depth, and the commits whose parents are left out.
+// reach returns all objects of a commit's history to a depth, and the commits whose parents are left out.
 func reach(ctx context.Context, objects *filesystem.Storage, from *object.Commit, depth int,
 	most int64) (all, shallow []plumbing.Hash, err error) {
 	seen := map[plumbing.Hash]bool{from.Hash: true}
@@ -186,8 +186,8 @@ func reach(ctx context.Context, objects *filesystem.Storage, from *object.Commit
 	return trees.all, shallow, nil
 }
 
-// export returns a pack with the objects of a commit and nothing else, which it makes unless the mirror has it: own, or
-// an earlier export.
+// export returns a pack with the objects of a commit and nothing else. It creates the pack unless the mirror has one:
+// own, or an earlier export.
 func (m *mirror) export(ctx context.Context, own string, commit plumbing.Hash, all []plumbing.Hash,
 	l Limits) (string, error) {
 	if own != "" {
@@ -212,7 +212,7 @@ func (m *mirror) export(ctx context.Context, own string, commit plumbing.Hash, a
 	if _, _, err := indexPack(ctx, f, l, f.Name()+".idx"); err != nil {
 		return "", err
 	}
-	// The index comes last: what has one is complete.
+	// The index comes last: a pack with an index is complete.
 	if err := errors.Join(f.Close(), os.Rename(f.Name(), to+".pack"), os.Rename(f.Name()+".idx", to+".idx")); err != nil {
 		return "", cacheError(err)
 	}

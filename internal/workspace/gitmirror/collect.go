@@ -45,8 +45,8 @@ func (c *Collected) Close() {
 // mirror returns the objects as a mirror.
 func (c *Collected) mirror() *mirror { return &mirror{dir: c.dir} }
 
-// Collect reads a directory .git of a sandbox from a tar stream: the branch, packs and loose objects, and nothing else.
-// It takes no name, no index and no configuration from the sandbox, and computes the hash of every object itself.
+// Collect reads the directory .git of a sandbox from a tar stream: the branch, packs and loose objects, and nothing
+// else. It takes no name, no index and no configuration from the sandbox, and computes the hash of every object itself.
 // Errors: Failed if the repository cannot be used, NotFound if it has no such branch; an error of the stream keeps its
 // code.
 func Collect(ctx context.Context, dotGit io.Reader, branch, base string, l Limits) (c *Collected, err error) {
@@ -125,7 +125,7 @@ func (in *incoming) read(from io.Reader) error {
 	}
 }
 
-// tarEnd is how many zero bytes end a tar stream. A writer that fails on the way leaves them out.
+// tarEnd is how many zero bytes end a tar stream. A writer that fails early leaves them out.
 const tarEnd = 1024
 
 // zeros counts the zero bytes at the end of what was read.
@@ -181,8 +181,8 @@ func (in *incoming) count(n int) error {
 	return nil
 }
 
-// object stores a loose object under the hash that it has. One that is damaged is left out: it is not missed unless
-// the branch needs it.
+// object stores a loose object under the hash that it has. It leaves out a damaged object, which only matters if the
+// branch needs it.
 func (in *incoming) object(content io.Reader) error {
 	r, err := objfile.NewReader(content)
 	if err != nil {
@@ -220,7 +220,7 @@ func (in *incoming) object(content io.Reader) error {
 	return nil
 }
 
-// reach lists what the tip has and the base has not.
+// reach lists the objects that the tip has and the base lacks.
 func (c *Collected) reach(ctx context.Context, l Limits) error {
 	base, err := object.GetCommit(c.objects, c.Base)
 	if err != nil {
@@ -228,7 +228,7 @@ func (c *Collected) reach(ctx context.Context, l Limits) error {
 	}
 	c.subject, _, _ = strings.Cut(base.Message, "\n")
 	seen := map[plumbing.Hash]bool{}
-	for queue := []*object.Commit{base}; len(queue) > 0; { // with depth, the history ends somewhere
+	for queue := []*object.Commit{base}; len(queue) > 0; { // with a depth, the history ends early
 		next := queue[len(queue)-1]
 		queue = queue[:len(queue)-1]
 		if seen[next.Hash] {
@@ -268,14 +268,14 @@ func (c *Collected) reach(ctx context.Context, l Limits) error {
 	return nil
 }
 
-// scan lists the objects of trees, and checks the names of those.
+// scan lists the objects of trees, and checks the names in them.
 type scan struct {
 	ctx     context.Context //nolint:containedctx // it exists for one call
 	objects *filesystem.Storage
 	limits  Limits
 	seen    map[plumbing.Hash]bool
 	all     []plumbing.Hash
-	// lenient: names are not checked, and files are not looked for.
+	// lenient: scan checks neither names nor whether files exist.
 	lenient bool
 }
 
@@ -320,14 +320,14 @@ func (s *scan) tree(hash plumbing.Hash, depth int) error {
 	return nil
 }
 
-// has reports whether an object is there.
+// has reports whether an object exists.
 func (s *scan) has(hash plumbing.Hash) bool {
 	_, err := s.objects.EncodedObjectSize(hash)
 	return err == nil
 }
 
-// Bundle writes the commits as a Git bundle of version 2, which needs the base where it is unpacked. Errors: Conflict
-// if there is none.
+// Bundle writes the commits as a Git bundle of version 2, which can be unpacked only where the base exists. Errors:
+// Conflict if there is none.
 func (c *Collected) Bundle(w io.Writer) (err error) {
 	defer recovered(&err)
 	if c.Commits == 0 {
@@ -429,7 +429,7 @@ func (c *Collected) change(ctx context.Context, change *object.Change) ([]byte, 
 	return b.Bytes(), nil
 }
 
-// quoted is a name in a diff.
+// quoted returns a name as a diff writes it.
 func quoted(prefix, name, other string) string {
 	if name == "" {
 		name = other

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// dotGit packs .git of a directory, as a sandbox gives it.
+// dotGit packs .git of a directory, as a sandbox sends it.
 func dotGit(t *testing.T, dir string, more ...[2]string) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
@@ -121,7 +121,7 @@ func TestCommitsOfASandboxComeOutAsABundleAndADiff(t *testing.T) {
 					t.Errorf("the bundle has %s", got)
 				}
 				gittest.Git(t, clone, nil, "fsck", "--strict")
-				// The diff makes the same tree.
+				// Applying the diff gives the same tree.
 				text := strings.Split(diff.String(), "diff --git a/z-binary")[0]
 				gittest.Git(t, clone, []byte(text), "apply", "--index", "-")
 				gittest.Git(t, clone, nil, "diff", "--cached", "--exit-code", tip, "--", "a", "new", "gone")
@@ -202,7 +202,7 @@ func TestHostileRepositoriesOfSandboxesAreRefused(t *testing.T) {
 		"no base":   {change: func(w *work) { w.base = strings.Repeat("1", 40) }, says: "the commit that it began with"},
 		"tip": {more: [][2]string{{".git/refs/heads/sandbox/ann/1", strings.Repeat("2", 40)}},
 			says: "is missing or damaged"},
-		// A file that has the name of an object and the content of another is not taken for it.
+		// A file with the name of one object and the content of another does not count as the first.
 		"swapped": {change: func(w *work) {
 			tip := gittest.Git(w, w.dir, nil, "rev-parse", "HEAD")
 			at := filepath.Join(w.dir, ".git/objects", tip[:2], tip[2:])
@@ -343,7 +343,7 @@ func TestCommitsArePushedForwardOnly(t *testing.T) {
 	second := w.commit(map[string]string{"a": "second\n"})
 	wantPushed(push(src), second)
 	gittest.Git(t, w.repo.Path, nil, "fsck", "--strict")
-	// Work of others on the branch is never overwritten, nor is that of the agent itself.
+	// A push never overwrites the commits of others on the branch, nor the agent's own.
 	gittest.Git(t, w.dir, nil, "reset", "--quiet", "--hard", first)
 	if err := push(src); sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Errorf("a push that removes a commit ends with %v", err)

@@ -1,8 +1,8 @@
 // Package gitmirror fetches Git repositories for sandboxes, and writes checkouts of them as tar streams.
 //
 // A mirror is a bare repository below the directory of a Store. One mirror serves all leases with the same URL,
-// credential and depth: it fetches a commit once. A mirror holds packs that this package has checked and indexed, and
-// nothing that the other side names: no ref, no hook and no configuration of a repository is ever written to this
+// credential and depth, so each commit is fetched once. A mirror holds packs that this package has checked and indexed,
+// and nothing that the other side names: no ref, no hook and no configuration of a repository is ever written to this
 // machine, and no git program runs.
 //
 // Everything that comes from a server or a repository is hostile:

@@ -23,9 +23,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// found is what a ref of a repository is.
+// found is a resolved ref of a repository.
 type found struct {
-	// want is what the server offers, perhaps a tag. branch is the name of the branch, "" if the ref is none.
+	// want is the object that the server offers, perhaps a tag. branch is the name of the branch, "" if the ref is not
+	// a branch.
 	want   plumbing.Hash
 	branch string
 }
@@ -34,8 +35,8 @@ type found struct {
 type repository interface {
 	// resolve finds the ref of the source.
 	resolve() (found, error)
-	// fetch adds what a mirror lacks of a tip. It returns the name of the pack that has the tip and nothing else, "" if
-	// none does.
+	// fetch adds the objects of a tip that a mirror lacks. It returns the name of the pack that has the tip and nothing
+	// else, "" if none does.
 	fetch(ctx context.Context, m *mirror, want plumbing.Hash, l Limits) (pack string, err error)
 	io.Closer
 }
@@ -125,7 +126,7 @@ func (r *remote) resolve() (found, error) {
 	return f, nil
 }
 
-// named finds the ref that a source names. lookup returns what a ref is, zero if there is none.
+// named finds the ref that a source names. lookup returns the hash of a ref, zero if the ref does not exist.
 func named(ref string, lookup func(name string) (plumbing.Hash, error)) (found, error) {
 	for _, name := range []string{ref, "refs/heads/" + ref, "refs/tags/" + ref} {
 		if !strings.HasPrefix(name, "refs/") {

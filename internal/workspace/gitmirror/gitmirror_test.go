@@ -132,7 +132,7 @@ func TestACheckoutIsARepositoryThatGitAccepts(t *testing.T) {
 		t.Error("the stream has the credential")
 	}
 	wantNowhere(t, store.Dir, token)
-	// A commit on the branch works as everywhere.
+	// Committing on the branch works as usual.
 	if err := os.WriteFile(filepath.Join(dir, "new"), []byte("new"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestACheckoutIsARepositoryThatGitAccepts(t *testing.T) {
 		"no such repository")
 }
 
-// wantNowhere fails the test when a file below a directory has a text.
+// wantNowhere fails the test if a file below a directory contains a text.
 func wantNowhere(t *testing.T, dir, text string) {
 	t.Helper()
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -162,7 +162,7 @@ func wantNowhere(t *testing.T, dir, text string) {
 	}
 }
 
-// Two stores are as two reconcilers of one machine.
+// Two stores behave like two reconcilers on one machine.
 func TestLeasesShareAMirrorThatFetchesOnce(t *testing.T) {
 	t.Parallel()
 	server := gittest.New(t)
@@ -190,7 +190,7 @@ func TestLeasesShareAMirrorThatFetchesOnce(t *testing.T) {
 	if n := server.Packs.Load(); n != 1 {
 		t.Errorf("10 leases fetched %d packs", n)
 	}
-	// A later commit is fetched once more, and only what is new.
+	// A later commit causes one more fetch, of the new objects only.
 	head := repo.Commit("main", map[string]string{"b": "two"})
 	c := checkout(t, store, gitmirror.Source{URL: repo.URL})
 	if c.Commit != head || server.Packs.Load() != 2 {
@@ -234,7 +234,7 @@ func TestARefCanBeABranchATagOrACommit(t *testing.T) {
 	}
 }
 
-// Packs of a server have deltas, unlike small ones: a second fetch adds to them, and packs both again.
+// Unlike small packs, these packs of a server have deltas. A second fetch adds objects, and all are packed again.
 func TestLargeHistoriesAreFetchedAndPackedAgain(t *testing.T) {
 	t.Parallel()
 	server := gittest.New(t)
@@ -323,12 +323,12 @@ func TestMirrorsThatNothingUsesArePruned(t *testing.T) {
 	other := newStore(t, server, func(c *gitmirror.Config) { c.Dir, c.Now = store.Dir, store.Now })
 	for name, s := range map[string]*gitmirror.Store{"another process": other, "its process": store} {
 		if err := s.Prune(); err != nil || mirrors() != 1 {
-			t.Errorf("%d mirrors are left by %s, of which one is used: %v", mirrors(), name, err)
+			t.Errorf("%d mirrors are left by %s while one is used: %v", mirrors(), name, err)
 		}
 	}
 	unpack(t, held, "b")
 	held.Close()
 	if err := other.Prune(); err != nil || mirrors() != 0 {
-		t.Errorf("%d mirrors are left of which none is used: %v", mirrors(), err)
+		t.Errorf("%d mirrors are left while none is used: %v", mirrors(), err)
 	}
 }

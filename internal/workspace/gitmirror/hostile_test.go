@@ -24,7 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// treeOf is the content of a tree object, as it is.
+// treeOf returns the raw content of a tree object.
 func treeOf(entries ...[3]string) []byte {
 	var b bytes.Buffer
 	for _, e := range entries {
@@ -185,7 +185,7 @@ func TestSizesAreBounded(t *testing.T) {
 	}
 }
 
-// packServer answers as a repository whose pack is given.
+// packServer answers like a repository that sends the given pack.
 func packServer(t *testing.T, pack []byte) string {
 	line := func(text string) string { return fmt.Sprintf("%04x%s", len(text)+4, text) }
 	commit := strings.Repeat("ab", 20)

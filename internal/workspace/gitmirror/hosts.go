@@ -96,9 +96,9 @@ func (h hosts) check(u *url.URL) string {
 		u.Host, name)
 }
 
-// reachable reports whether a connection of a rule may go to an address. Addresses of this machine and of its link,
-// with the metadata services of clouds, need a rule that names them. Private addresses need a rule with the host's
-// whole name.
+// reachable reports whether a rule allows connections to an address. Loopback, link-local and cloud metadata addresses
+// need a rule that names the address; a rule for localhost also allows loopback. Private addresses need a rule without
+// a wildcard.
 func (r *rule) reachable(a netip.Addr) bool {
 	a = a.Unmap()
 	if named, err := netip.ParseAddr(r.host); err == nil {
@@ -132,7 +132,7 @@ const (
 	headerTimeout = time.Minute
 )
 
-// refusedAddress says why a host is not connected to.
+// refusedAddress is the error for a host at an address that its rule does not allow.
 type refusedAddress struct {
 	host string
 	addr netip.Addr
@@ -143,7 +143,7 @@ func (e refusedAddress) Error() string {
 		"the operator must name the address itself to allow it", e.host, e.addr)
 }
 
-// routes is how servers are reached with https and http.
+// routes has the settings of connections over https and http.
 type routes struct {
 	proxy *url.URL       // nil for none
 	roots *x509.CertPool // nil for those of the machine
@@ -204,7 +204,7 @@ func (r *rule) client(u *url.URL, by routes, pack int64) *http.Client {
 	}
 }
 
-// dial connects to the first address of a host that may be reached.
+// dial connects to the first address of a host that answers. It refuses a host if any of its addresses is not allowed.
 func (r *rule) dial(ctx context.Context, d *net.Dialer, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

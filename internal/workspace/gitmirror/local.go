@@ -21,7 +21,7 @@ import (
 
 // local is a repository in an allowed directory of this machine. A sandbox may be able to write there, so the
 // repository is hostile too: only HEAD, refs, packs and loose objects are read, no link leads out of it, and every
-// object is checked as one from a server is. Nothing is written to it.
+// object is checked like one from a server. Nothing is written to it.
 type local struct {
 	source Source
 	// own has HEAD, common has refs and objects. They differ for a worktree of git worktree add.
@@ -33,7 +33,7 @@ const (
 	maxRefFile    = 4 << 10
 	maxPackedRefs = 64 << 20
 	maxSymrefs    = 5
-	// localTries is how often a repository is read that Git packs meanwhile.
+	// localTries is how often a repository is read if Git packs it meanwhile.
 	localTries = 3
 )
 
@@ -70,7 +70,7 @@ func openLocal(allowed *host.Host, src Source) (_ *local, err error) {
 	case info.Mode().IsRegular():
 		l.own, l.common, err = openLinked(allowed, tree, at)
 	default:
-		l.own, err = tree.OpenRoot(".git/.") // a FIFO is then not waited for
+		l.own, err = tree.OpenRoot(".git/.") // /. avoids waiting for a FIFO
 	}
 	if err == nil && l.common == nil {
 		l.common, err = l.own.OpenRoot(".")
@@ -91,9 +91,9 @@ func (s *Store) checkLocal(text string) string {
 	return ""
 }
 
-// openLinked opens what a worktree of git worktree add belongs to. The repository must know the worktree: who may write
-// to the worktree alone must not choose another repository. All is read through common, so that no directory that is
-// replaced meanwhile leads to another one.
+// openLinked opens the repository of a worktree that git worktree add created. The repository must know the worktree:
+// write access to the worktree alone must not allow the choice of another repository. Everything is read through
+// common, so that replacing a directory meanwhile cannot lead to another repository.
 func openLinked(allowed *host.Host, tree *os.Root, at string) (own, common *os.Root, err error) {
 	text, err := readFile(tree, ".git", maxRefFile)
 	if err != nil {
@@ -127,7 +127,7 @@ func absolute(dir, target string) string {
 	return filepath.Join(dir, target)
 }
 
-// usable reports why a repository cannot be read, nil if it can.
+// usable returns why a repository cannot be read, nil if it can.
 func (l *local) usable() error {
 	has := func(root *os.Root, name string) bool {
 		info, err := root.Stat(name)
@@ -185,7 +185,7 @@ func (l *local) resolve() (found, error) {
 	return found{hash, branch}, nil
 }
 
-// ref returns what a ref is, zero if there is none.
+// ref returns the hash of a ref, zero if the ref does not exist.
 func (l *local) ref(name string) (hash plumbing.Hash, err error) {
 	for range maxSymrefs {
 		if !strings.HasPrefix(name, "refs/") || !filepath.IsLocal(name) ||
@@ -224,7 +224,8 @@ func (l *local) packedRef(name string) (hash plumbing.Hash, err error) {
 	return hash, nil
 }
 
-// fetch implements repository. It copies all objects that the mirror lacks, so no pack has only those of the commit.
+// fetch implements repository. It copies all objects that the mirror lacks, so no pack has only the objects of the
+// commit.
 func (l *local) fetch(ctx context.Context, m *mirror, _ plumbing.Hash, limits Limits) (pack string, err error) {
 	for range localTries {
 		if err = l.copyTo(ctx, m, limits); !errors.Is(err, fs.ErrNotExist) {
@@ -304,8 +305,8 @@ func (l *local) each(ctx context.Context, dir string, limits Limits, wanted func
 	return nil
 }
 
-// hasPack reports whether a mirror has a pack, by the checksum that it ends with. A pack that lies is not copied, so
-// only its own repository lacks objects.
+// hasPack reports whether a mirror has a pack, by the checksum that it ends with. A pack with a false checksum is not
+// copied, so only its own repository lacks objects.
 func (m *mirror) hasPack(f io.ReaderAt, size int64) bool {
 	var sum plumbing.Hash
 	if _, err := f.ReadAt(sum[:], size-int64(len(sum))); err != nil {

@@ -181,7 +181,7 @@ func TestAWorktreeIsReadHoweverGitStoresIt(t *testing.T) {
 		check(gitmirror.Source{URL: "file://" + bare}, second, "main", "two")
 		check(gitmirror.Source{URL: "file://" + filepath.Join(w.dir, ".git")}, second, "main", "two")
 	}
-	// What is new is copied, also into a mirror that has the rest.
+	// New objects are copied, even into a mirror that has the rest.
 	third := w.commit("README", "three")
 	check(gitmirror.Source{}, third, "main", "three")
 	w.git("checkout", "--quiet", "--detach", first)
@@ -194,7 +194,7 @@ func TestAWorktreeIsReadHoweverGitStoresIt(t *testing.T) {
 	wantRefused(t, w.store, gitmirror.Source{URL: "file://" + shallow}, "set depth")
 }
 
-// TestARepositoryIsReadWhileGitPacksIt commits and packs all the time.
+// TestARepositoryIsReadWhileGitPacksIt commits and packs continuously.
 func TestARepositoryIsReadWhileGitPacksIt(t *testing.T) {
 	t.Parallel()
 	w := newWorktree(t)
@@ -282,7 +282,7 @@ func TestNoLinkAndNoFileLeadsOutOfARepository(t *testing.T) {
 	}
 }
 
-// replace puts something else in the place of a file.
+// replace replaces a file with something else.
 func (w worktree) replace(name, content string, put func(content, at string) error) {
 	w.Helper()
 	at := filepath.Join(w.dir, name)

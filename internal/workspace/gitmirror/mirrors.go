@@ -41,7 +41,7 @@ type Config struct {
 	// Proxy is the URL of an HTTP proxy for https and http, empty for none. It resolves the hosts' names itself, so
 	// addresses are not checked.
 	Proxy string
-	// CAFile is a file with certificates that servers may have, beside those of the machine; empty for none.
+	// CAFile is a file with CA certificates to trust in addition to the machine's; empty for none.
 	CAFile string
 	Limits Limits
 	// Now is the clock; nil means time.Now.
@@ -49,7 +49,7 @@ type Config struct {
 }
 
 // Store keeps mirrors of repositories. It is safe for concurrent use. Processes of one machine may share a directory:
-// file locks say which mirrors are used, and which of the processes changes one.
+// file locks show which mirrors are used, and which process changes one.
 type Store struct {
 	Config
 	hosts  hosts
@@ -64,7 +64,8 @@ type Store struct {
 // mirror is the bare repository of one URL, credential and depth.
 type mirror struct {
 	dir string
-	// turn holds one element while a caller of this process changes the mirror, changing is locked while one of any does.
+	// turn holds one element while a caller in this process changes the mirror. changing is locked while a caller in
+	// any process does.
 	turn     chan struct{}
 	changing *flock.Flock
 	// using is locked, shared, while this process uses the mirror.
@@ -118,13 +119,13 @@ type Source struct {
 	// Username and Secret authenticate. An empty Secret sends no credential.
 	Username string
 	Secret   sandbox.Secret
-	// KnownHosts are lines with the keys of ssh servers, beside those of the Store.
+	// KnownHosts are lines with the keys of ssh servers, in addition to those of the Store.
 	KnownHosts string
 	// Submodules fetches submodules too.
 	Submodules bool
 
-	// level counts the repositories that a submodule is within. trusted is the origin that the credential is for, empty
-	// for the source's own. withheld: this source has another origin and does not get the credential.
+	// level is the nesting level of a submodule. trusted is the origin that the credential is for, empty for the
+	// source's own. withheld: this source has another origin and does not get the credential.
 	level    int
 	trusted  string
 	withheld bool
@@ -138,7 +139,7 @@ func (s Source) secret() sandbox.Secret {
 	return s.Secret
 }
 
-// nameOf names the mirror of a source. The name tells nothing about the credential.
+// nameOf names the mirror of a source. The name reveals nothing about the credential.
 func (s *Store) nameOf(src Source) (string, error) {
 	key, err := s.ownKey()
 	if err != nil {
@@ -152,7 +153,7 @@ func (s *Store) nameOf(src Source) (string, error) {
 	return hex.EncodeToString(mac.Sum(nil)), nil
 }
 
-// ownKey returns the random key of the directory, which it makes when it is missing.
+// ownKey returns the random key of the directory, and creates it if it is missing.
 func (s *Store) ownKey() ([]byte, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +177,7 @@ func (s *Store) ownKey() ([]byte, error) {
 	return key, nil
 }
 
-// makeKey makes a key unless another process is faster. No reader sees a part of it.
+// makeKey creates a key unless another process is faster. No reader sees a partial key.
 func makeKey(file string) error {
 	f, err := os.CreateTemp(filepath.Dir(file), "key-*")
 	if err != nil {
@@ -200,7 +201,7 @@ func cacheError(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "the cache of Git repositories: %w", err)
 }
 
-// use returns a mirror, which exists until it is left.
+// use returns a mirror, which is not removed before leave.
 func (s *Store) use(src Source) (*mirror, error) {
 	name, err := s.nameOf(src)
 	if err != nil {
@@ -237,7 +238,8 @@ func (s *Store) take(name string, directories ...string) (*mirror, error) {
 	return m, nil
 }
 
-// lockOf is a lock of all processes that share the directory. Its file stays: removing it would split the lock.
+// lockOf returns a lock for all processes that share the directory. Its file stays, because removing it would split the
+// lock.
 func lockOf(file string) *flock.Flock { return flock.New(file, flock.SetPermissions(0o600)) }
 
 // leave ends a use.
@@ -255,7 +257,7 @@ func (s *Store) left(m *mirror) {
 	}
 }
 
-// lockPause is the pause between two looks at the lock of another process.
+// lockPause is the pause between two attempts to get a lock that another process holds.
 const lockPause = 100 * time.Millisecond
 
 // lock waits for the turn to change a mirror.
@@ -286,12 +288,12 @@ func (m *mirror) unlock() {
 
 // open returns the objects of a mirror. The caller closes them.
 func (m *mirror) open() *filesystem.Storage {
-	const cached = 16 * cache.MiByte // many leases start at once
+	const cached = 16 * cache.MiByte // many leases may start at the same time
 	return filesystem.NewStorageWithOptions(osfs.New(m.dir, osfs.WithBoundOS()), cache.NewObjectLRU(cached),
 		filesystem.Options{KeepDescriptors: true, ExclusiveAccess: true})
 }
 
-// tips are the hashes whose whole history, to the mirror's depth, the mirror has.
+// tips returns the hashes whose complete history, to the mirror's depth, is in the mirror.
 func (m *mirror) tips() []plumbing.Hash {
 	entries, err := os.ReadDir(filepath.Join(m.dir, "tips"))
 	if err != nil {
@@ -321,8 +323,8 @@ func (m *mirror) addTip(tip plumbing.Hash, pack string) error {
 	return nil
 }
 
-// Prune removes mirrors that nothing uses: those that were not used for a while, and the oldest until all are within
-// the limit. Errors: Unavailable.
+// Prune removes mirrors that are not in use: those unused for Limits.Unused, and the least recently used until all are
+// within Limits.MirrorBytes. Errors: Unavailable.
 func (s *Store) Prune() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

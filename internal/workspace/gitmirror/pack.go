@@ -45,12 +45,12 @@ func (m *mirror) install(ctx context.Context, from io.Reader, l Limits) (name st
 	return name, objects, nil
 }
 
-// encode writes objects of a mirror as a pack. It opens the mirror by itself: go-git's storage cannot tell sizes any
-// more once its deltas were read (v5.19.3, ObjectStorage.DeltaObject leaves a pending header in the scanner).
+// encode writes objects of a mirror as a pack. It opens the mirror itself, because go-git's storage cannot return sizes
+// after its deltas were read (v5.19.3, ObjectStorage.DeltaObject leaves a pending header in the scanner).
 func (m *mirror) encode(w io.Writer, all []plumbing.Hash) (err error) {
 	objects := m.open()
 	defer func() { _ = objects.Close() }() // only read
-	const window = 10                      // as git's own
+	const window = 10                      // git's default
 	_, err = packfile.NewEncoder(w, objects, false).Encode(all, window)
 	return err
 }
@@ -104,8 +104,8 @@ func damaged(ctx context.Context, err error) error {
 	return sandbox.Errorf(sandbox.Failed, "the pack is damaged: %w", err)
 }
 
-// survey reads every object of a pack once, and keeps none. It refuses a pack whose objects say that they are too
-// large, so that nothing unpacks them afterwards.
+// survey reads every object of a pack once, and keeps none. It refuses a pack whose objects declare too large a size,
+// so that nothing unpacks them afterwards.
 func survey(in io.Reader, l Limits) (int, error) {
 	scanner := packfile.NewScanner(in)
 	_, count, err := scanner.Header()
@@ -152,7 +152,7 @@ func (h *headOf) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// deltaTarget returns the size of what a delta makes, -1 if it says none.
+// deltaTarget returns the size of the object that a delta makes, -1 if the delta does not declare it.
 func (h *headOf) deltaTarget() int64 {
 	rest := h.bytes[:h.n]
 	_, n := binary.Uvarint(rest) // the size of the base

@@ -41,7 +41,7 @@ func (s *Store) Push(ctx context.Context, src Source, c *Collected, branch strin
 	return c.pushTo(ctx, r, session, adv, branch)
 }
 
-// pushTo updates a branch from what it was when the server advertised it.
+// pushTo updates a branch from the commit that the server advertised.
 func (c *Collected) pushTo(ctx context.Context, r *remote, session transport.ReceivePackSession, adv *packp.AdvRefs,
 	branch string) error {
 	name := plumbing.NewBranchReferenceName(branch)
@@ -80,7 +80,7 @@ func (c *Collected) pushTo(ctx context.Context, r *remote, session transport.Rec
 	return nil
 }
 
-// descendsFrom reports whether a commit is the base, or one of the collected commits.
+// descendsFrom reports whether the tip descends from a commit, or is that commit.
 func (c *Collected) descendsFrom(old plumbing.Hash) bool {
 	seen := map[plumbing.Hash]bool{}
 	for queue := []plumbing.Hash{c.Tip}; len(queue) > 0; {

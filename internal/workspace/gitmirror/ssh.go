@@ -141,7 +141,7 @@ func (o *overSSH) run(program string) (_ *sshSession, err error) {
 			_ = s.Close()
 		}
 	}()
-	_ = conn.SetDeadline(time.Now().Add(headerTimeout)) // of the login; a connection that has none fails at once
+	_ = conn.SetDeadline(time.Now().Add(headerTimeout)) // for the login; without it, the connection fails at once
 	login, channels, requests, err := ssh.NewClientConn(conn, o.address(), config)
 	if err != nil {
 		return nil, loginError(err)
@@ -172,7 +172,7 @@ func (o *overSSH) run(program string) (_ *sshSession, err error) {
 	return s, session.Start(program + " '" + path + "'") // a path has no quotes
 }
 
-// loginError explains a login that failed.
+// loginError explains a failed login.
 func loginError(err error) error {
 	var own *sandbox.Error
 	var differ *ssh.AlgorithmNegotiationError
@@ -188,7 +188,7 @@ func loginError(err error) error {
 // hostKeys is what an ssh.AlgorithmNegotiationError calls the kinds of a server's keys.
 const hostKeys = "host key"
 
-// sshSession is a program of git on a server. It has git's protocol of version 0.
+// sshSession is a program of git on a server. It speaks version 0 of git's protocol.
 type sshSession struct {
 	in       io.WriteCloser
 	out      io.Reader
@@ -198,8 +198,8 @@ type sshSession struct {
 	closers  []io.Closer
 }
 
-// input is what a program reads. A program that ends before it has read all needed no more, or its answer says why:
-// that is not an error. The library answers io.EOF then, to Close too.
+// input is the input of a program. It is not an error if a program ends before it has read everything: it needed no
+// more, or its answer says why. The library then returns io.EOF, also from Close.
 type input struct{ io.WriteCloser }
 
 func (i input) Write(p []byte) (int, error) {

@@ -47,7 +47,7 @@ func TestARepositoryIsFetchedAndPushedToOverSSH(t *testing.T) {
 	if c := checkout(t, store, shallow); c.Commit != head {
 		t.Errorf("with a depth, the commit is %s", c.Commit)
 	}
-	// What is committed is pushed, and pushing again changes nothing.
+	// The commits are pushed, and pushing again changes nothing.
 	w := work{t, repo, dir, "agents/ann", c.Commit}
 	tip := w.commit(map[string]string{"README": "changed"})
 	collected, err := w.collect(dotGit(t, dir), gitmirror.Limits{})
@@ -98,7 +98,7 @@ func TestOnlyKnownKeysAndAcceptedKeysAreUsed(t *testing.T) {
 	}
 }
 
-// ecdsaKey is a public key of a kind that the server has none of.
+// ecdsaKey returns a public key of a kind that the server does not have.
 func ecdsaKey(t *testing.T) string {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -162,7 +162,7 @@ func sshSubmodule(of Source, parent *url.URL, text string) (Source, error) {
 	return own, nil
 }
 
-// origin is what a credential is for.
+// origin returns the scheme, host and port that a credential is for.
 func origin(u *url.URL) string {
 	port := u.Port()
 	if port == "" {

@@ -40,7 +40,7 @@ type walker struct {
 	objects storer.EncodedObjectStorer
 	limits  Limits
 	entries []entry
-	// seen counts entries with directories, total the bytes of files.
+	// seen counts entries, including directories. total counts the bytes of files.
 	seen, total int64
 }
 

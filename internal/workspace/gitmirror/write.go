@@ -31,7 +31,7 @@ func (c *Checkout) Tar(ctx context.Context, branch string) io.ReadCloser {
 	return stream{pr, done}
 }
 
-// stream is a tar stream whose writer has ended once it is closed.
+// stream is a tar stream. Close waits until its writer has ended.
 type stream struct {
 	*io.PipeReader
 	done chan struct{}

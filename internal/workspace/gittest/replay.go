@@ -15,8 +15,8 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// NewReplay starts a server of ssh that runs the first program it is asked for, and gives all later ones that program's
-// output at once: they end before they have read anything.
+// NewReplay starts an ssh server that runs the first requested program. It answers all later requests immediately with
+// that program's output, so they end before they have read anything.
 func NewReplay(t testing.TB) *SSH {
 	t.Helper()
 	_, hostKey, err := ed25519.GenerateKey(nil)
@@ -27,7 +27,7 @@ func NewReplay(t testing.TB) *SSH {
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := ssh.MarshalPrivateKey(hostKey, "") // anyone may log in: one key does for both
+	key, err := ssh.MarshalPrivateKey(hostKey, "") // any key may log in, so one key serves for both
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type Server struct {
 	authorizations []string
 }
 
-// New starts a server. It skips the test where git cannot serve.
+// New starts a server. It skips the test if git cannot serve.
 func New(t testing.TB) *Server {
 	t.Helper()
 	path, err := exec.Command("git", "--exec-path").Output()
@@ -135,7 +135,7 @@ func (r Repository) Commit(branch string, files map[string]string) string {
 	return Git(r, dir, nil, "rev-parse", "HEAD")
 }
 
-// Object writes an object as it is, however invalid, and returns its hash.
+// Object writes an object without checking it, and returns its hash.
 func (r Repository) Object(kind string, content []byte) string {
 	r.Helper()
 	return Git(r, r.Path, content, "hash-object", "-w", "--literally", "-t", kind, "--stdin")

@@ -21,7 +21,7 @@ type SSH struct {
 	Key, KnownHosts string
 }
 
-// NewSSH starts a server. It skips the test where there is no OpenSSH (scripts/packages openssh-server).
+// NewSSH starts a server. It skips the test if OpenSSH is not installed (scripts/packages openssh-server).
 func NewSSH(t testing.TB) *SSH {
 	t.Helper()
 	sshd, err := exec.LookPath("sshd")
@@ -51,7 +51,7 @@ func NewSSH(t testing.TB) *SSH {
 	for _, name := range []string{"server", "caller"} {
 		run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", filepath.Join(dir, name))
 	}
-	if os.Getuid() == 0 { // where sshd drops its rights
+	if os.Getuid() == 0 { // sshd run by root needs this directory to drop privileges
 		if err := os.MkdirAll("/run/sshd", 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +78,7 @@ func NewSSH(t testing.TB) *SSH {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = server.Process.Kill() // it is only ours
+		_ = server.Process.Kill() // only this test uses it
 		_ = server.Wait()
 		if t.Failed() {
 			t.Logf("sshd wrote:\n%s", log)
