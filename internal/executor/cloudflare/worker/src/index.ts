@@ -1,5 +1,5 @@
 // The Worker of one environment, or of several environments of a ledger that share it. It authenticates each request
-// with its key, and passes requests about a sandbox to its Durable Object:
+// with its key, and passes requests about a sandbox to its Durable Object. The requests are:
 //
 //   GET    /v1/instance                                   names this instance and its image
 //   GET    /v1/instances/I/ledgers/L/sandboxes            lists sandboxes after the id in ?after; wakes none
