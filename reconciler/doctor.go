@@ -292,7 +292,7 @@ func (d *doctor) state(ctx context.Context) {
 	switch {
 	case url == "":
 		d.say("state", VerdictWarning, "no bucket",
-			"set --state-url: without it, environments have no snapshots, and commands keep only 8 KiB of output")
+			"set --state-url: without it, environments have no snapshots, and commands keep only 64 KiB of output")
 		return
 	case strings.HasPrefix(url, "file://"):
 		d.say("state", VerdictOK, "the directory of "+url+", which is created when missing", "")

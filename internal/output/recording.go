@@ -3,6 +3,7 @@ package output
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -143,8 +144,8 @@ func (t *track) keep(p []byte) error {
 
 // errNoOutputStore means that the command wrote more than the ledger keeps.
 var errNoOutputStore = &sandbox.Error{Code: sandbox.Unavailable,
-	Message: "no bucket is configured: only the first 8 KiB are kept; to keep more, name a bucket that all replicas " +
-		"reach (sandbox serve --state-url, or state_url of the provider)"}
+	Message: fmt.Sprintf("no bucket is configured: only the first %d KiB are kept; to keep more, name a bucket that all "+
+		"replicas reach (sandbox serve --state-url, or state_url of the provider)", inlineOutput>>10)}
 
 func (t *track) discard() {
 	if t.rest != nil {

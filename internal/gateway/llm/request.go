@@ -99,6 +99,8 @@ func typeOf(v any) string {
 		return "a whole number"
 	case *object:
 		return "an object"
+	case *[]string:
+		return "a list of strings"
 	default:
 		return "a list of objects"
 	}

@@ -154,13 +154,7 @@ func (c *config) lastStage(from string, features []*feature) string {
 			FilesDir, i, envFile, FilesDir)
 	}
 	setEnv(&b, c.ContainerEnv)
-	remote := make(map[string]string)
-	for name, value := range c.RemoteEnv {
-		if value != nil { // null removes a variable, which a Dockerfile cannot do
-			remote[name] = *value
-		}
-	}
-	setEnv(&b, remote)
+	setEnv(&b, c.remoteEnv())
 	if user := cmp.Or(c.ContainerUser, c.RemoteUser); user != "" {
 		line("USER %s", user)
 	}

@@ -8,13 +8,16 @@ package devcontainer
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/tailscale/hujson"
 
@@ -119,20 +122,51 @@ func read(file string) (c config, notes []Note, err error) {
 	case c.Image != "" && c.Build.Dockerfile != "":
 		return c, nil, invalid("has both image and build.dockerfile: leave one of them out")
 	}
-	for name, value := range c.ContainerEnv {
-		if strings.ContainsAny(name+value, "\r\n") {
-			return c, nil, invalid("containerEnv.%s must be one line: a Dockerfile sets it", name)
-		}
-	}
-	for name, value := range c.RemoteEnv {
-		if value != nil && strings.ContainsAny(name+*value, "\r\n") {
-			return c, nil, invalid("remoteEnv.%s must be one line: a Dockerfile sets it", name)
-		}
-	}
 	if err := c.substitute(filepath.Dir(file)); err != nil {
 		return c, nil, invalid("%w", err)
 	}
+	if err := c.checkLines(); err != nil {
+		return c, nil, invalid("%w", err)
+	}
 	return c, append(notes, c.notes()...), nil
+}
+
+// checkLines refuses values that a line of a Dockerfile cannot hold: they would become other instructions.
+func (c *config) checkLines() error {
+	for name, value := range map[string]string{
+		"image": c.Image, "containerUser": c.ContainerUser, "remoteUser": c.RemoteUser,
+	} {
+		if strings.ContainsFunc(value, unicode.IsSpace) {
+			return fmt.Errorf("%s must be one word, not %q", name, value)
+		}
+	}
+	return errors.Join(checkEnv("containerEnv", c.ContainerEnv), checkEnv("remoteEnv", c.remoteEnv()))
+}
+
+// remoteEnv returns the variables to set. null removes a variable, which a Dockerfile cannot do.
+func (c *config) remoteEnv() map[string]string {
+	set := make(map[string]string)
+	for name, value := range c.RemoteEnv {
+		if value != nil {
+			set[name] = *value
+		}
+	}
+	return set
+}
+
+var envName = regexp.MustCompile(`^[^\s="'\\$]+$`)
+
+// checkEnv refuses variables that an ENV instruction cannot set.
+func checkEnv(property string, env map[string]string) error {
+	for name, value := range env {
+		switch {
+		case !envName.MatchString(name):
+			return fmt.Errorf("%s has the invalid name %q", property, name)
+		case strings.ContainsAny(value, "\r\n"):
+			return fmt.Errorf("%s.%s must be one line: a Dockerfile sets it", property, name)
+		}
+	}
+	return nil
 }
 
 // unknownProperties returns the properties that neither this program nor the specification knows.

@@ -216,6 +216,8 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		"r.test/f/a":     packed(t, `{"id": "a", "dependsOn": {"r.test/f/b": {}}}`),
 		"r.test/f/b":     packed(t, `{"id": "b", "dependsOn": {"r.test/f/a": {}}}`),
 		"r.test/f/enum":  packed(t, `{"id": "enum", "options": {"size": {"type": "string", "enum": ["s", "l"]}}}`),
+		"r.test/f/env":   packed(t, `{"id": "env", "containerEnv": {"A": "x\nRUN --mount=type=secret,id=token cat /run/secrets/token"}}`),
+		"r.test/f/name":  packed(t, `{"id": "name", "containerEnv": {"A=1\nRUN true\nENV B": "x"}}`),
 		"r.test/f/empty": {},
 	}
 	for text, says := range map[string]string{
@@ -226,6 +228,10 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		`{"image": 5}`:                      "image",
 		`{"image": "${localEnv:X}"}`:        "image has ${localEnv:X}",
 		`{"image": "a", "containerEnv": {"A": "b\nc"}}`:                       "containerEnv.A must be one line",
+		`{"image": "a", "remoteEnv": {"A B": "c"}}`:                           "remoteEnv has the invalid name \"A B\"",
+		`{"image": "a", "remoteUser": "dev\nRUN true"}`:                       "remoteUser must be one word",
+		`{"image": "a", "features": {"r.test/f/env": {}}}`:                    "containerEnv.A must be one line",
+		`{"image": "a", "features": {"r.test/f/name": {}}}`:                   "containerEnv has the invalid name",
 		`{"image": "a", "postCreateCommand": 5}`:                              "a command must be",
 		`{"build": {"dockerfile": "none"}}`:                                   "no such file",
 		`{"image": "a", "features": {"go": {}}}`:                              "names no registry",

@@ -128,6 +128,9 @@ func (f *feature) parse() error {
 	if err != nil {
 		return fmt.Errorf("devcontainer-feature.json: %w", err)
 	}
+	if err := checkEnv("containerEnv", f.ContainerEnv); err != nil {
+		return fmt.Errorf("devcontainer-feature.json: %w", err)
+	}
 	_, err = f.variables()
 	return err
 }

@@ -74,18 +74,17 @@ export class Attempts {
 
   // decide fails closed: it refuses the attempt if the rules cannot be read.
   async decide(who: Who, target: Target): Promise<Decision> {
-    const refusal = await this.refusal(who, target);
-    if (refusal !== null) {
-      this.log(who, { ...said(target), kind: "closed", attempt: crypto.randomUUID(), verdict: "refused", ...refusal });
-      return { refusal };
-    }
     const id = crypto.randomUUID();
-    this.open.set(id, { ...target, began: this.now(), opened: false });
-    return { id };
+    this.open.set(id, { ...target, began: this.now(), opened: false }); // counts while the rules are read
+    const refusal = await this.refusal(who, target);
+    if (refusal === null) return { id };
+    this.open.delete(id);
+    this.log(who, { ...said(target), kind: "closed", attempt: id, verdict: "refused", ...refusal });
+    return { refusal };
   }
 
   private async refusal(who: Who, { protocol, host, port, upgrade }: Target): Promise<Refusal | null> {
-    if (this.open.size >= maxOpen) {
+    if (this.open.size > maxOpen) {
       return { reason: "too_many_connections", detail: `the sandbox has ${maxOpen} open requests: end one first` };
     }
     let egress: Egress | null;

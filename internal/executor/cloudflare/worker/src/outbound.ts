@@ -38,7 +38,7 @@ export class Outbound extends WorkerEntrypoint<Env, Origin> {
     try {
       // The sandbox itself follows redirects, and no cache may answer instead of the host.
       const response = await fetch(request, { redirect: "manual", cache: "no-store" });
-      await object.attemptReached(id);
+      await object.attemptReached(id).catch(report);
       return counted(response, (received) => end({ sent, received }));
     } catch (error) {
       const failure = { reason: "connect_failed", detail: text(error) };
@@ -86,5 +86,5 @@ function inPlace(status: number, { reason, detail }: Refusal): Response {
 }
 
 function report(error: unknown): void {
-  console.error(`log the end of an attempt: ${text(error)}`);
+  console.error(`log an attempt: ${text(error)}`);
 }

@@ -53,7 +53,7 @@ const kinds = {
   boolean: ["true or false", (v: unknown) => typeof v === "boolean"],
   integer: ["a whole number", (_: unknown, text: string) => /^-?\d+$/.test(text) && Number.isSafeInteger(Number(text))],
   list: ["a list of objects", (v: unknown) => Array.isArray(v)],
-  strings: ["a list of objects", (v: unknown) => Array.isArray(v) && v.every((s) => typeof s === "string" || s === null)],
+  strings: ["a list of strings", (v: unknown) => Array.isArray(v) && v.every((s) => typeof s === "string" || s === null)],
 } as const;
 
 // read decodes a member; null if it is absent or null.
