@@ -9,10 +9,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// hostSchemes are the ways to an engine.
+// hostSchemes are the schemes of an engine's address.
 var hostSchemes = []string{"unix", "tcp", "ssh", "npipe", "http", "https"}
 
-// CheckHost rejects an invalid address of an engine, without a connection. Errors: Invalid.
+// CheckHost rejects an invalid engine address. It does not connect. Errors: Invalid.
 func CheckHost(host string) error {
 	u, err := dockerapi.ParseHostURL(host)
 	if err == nil && slices.Contains(hostSchemes, u.Scheme) && (u.Host != "" || strings.Trim(u.Path, "/") != "") {
@@ -22,7 +22,7 @@ func CheckHost(host string) error {
 		"tcp://host:2376 or ssh://user@host", host)
 }
 
-// LoginsIn returns the logins in a configuration file of the docker CLI. Errors: Invalid, if it cannot be read.
+// LoginsIn returns the logins in a configuration file of the docker CLI. Errors: Invalid if it cannot be read.
 func LoginsIn(file string) (engine.Logins, error) {
 	logins := dockerapi.LoginFile(file)
 	return logins, logins.Check()

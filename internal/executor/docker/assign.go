@@ -28,7 +28,7 @@ func leaseMount(h driver.Handle) dockerapi.Mount {
 	return m
 }
 
-// assignTries is how often an assignment without an answer is sent. Process 1 accepts the same one again.
+// assignTries limits the attempts to send an assignment. Process 1 accepts the same assignment again.
 const assignTries = 3
 
 // Assign implements driver.Lifecycle. It does not call the engine while the sandbox answers.

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Check implements driver.Provisioner: it checks what is known before the first sandbox. Whether a registry has the
-// images that Provision pulls is not known.
+// Check implements driver.Provisioner: it checks what is known before the first sandbox. It does not check whether a
+// registry has the images that Provision pulls.
 func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	if err := e.check(ctx, ref, spec); err != nil || spec.ImagePull == sandbox.PullMissing {
 		return err
@@ -29,7 +29,7 @@ func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 	return nil
 }
 
-// check is Check without the images.
+// check is Check without the check of images.
 func (e *Executor) check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	if err := objects.CheckRef(ref); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (e *Executor) probeQuota(ctx context.Context, ref driver.EnvironmentRef) er
 	return e.engine.RemoveVolume(ctx, objects.DataVolume(h), labels)
 }
 
-// checkCompanions rejects companions that the engine cannot run. Errors: as Check.
+// checkCompanions rejects companions that the engine cannot run. Errors: as for Check.
 func checkCompanions(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, info dockerapi.Info) error {
 	var f []sandbox.Field
 	runtime := engine.Program{Runtime: info.DefaultRuntime}.RuntimeOf(spec.Confinement)

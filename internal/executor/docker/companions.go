@@ -19,12 +19,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A companion is a container like that of a sandbox: the guest is its process 1, with the sandbox's deadline, its own
-// user, volumes, limits and channel. It joins the network namespace of the sandbox's container and shares nothing else
-// with it. It has no access to the gateway's socket: it reaches other hosts as code in the sandbox does, through the
-// proxy that process 1 of the sandbox offers on 127.0.0.1. Its process 1 ends with its program.
+// A companion is a container like a sandbox's: the guest is its process 1, with the sandbox's deadline, its own user,
+// volumes, limits and channel. It joins the network namespace of the sandbox's container and shares nothing else with
+// it. It has no access to the gateway's socket. It reaches other hosts as code in the sandbox does, through the proxy
+// that the sandbox's process 1 offers on 127.0.0.1. Its process 1 ends with its program.
 
-// hostname is empty for a companion, which has that of its sandbox.
+// hostname is empty for a companion, which shares its sandbox's hostname.
 func hostname(spec driver.SandboxSpec) string {
 	if spec.Companion != "" {
 		return ""
@@ -32,7 +32,7 @@ func hostname(spec driver.SandboxSpec) string {
 	return spec.EnvironmentID
 }
 
-// ownNetwork is the network of a container, unless the sandbox has one of its own.
+// ownNetwork is the network of a container, unless the sandbox has its own network.
 func ownNetwork(h driver.Handle) dockerapi.NetworkMode {
 	if h.Companion == "" {
 		return dockerapi.NetworkNone
@@ -51,13 +51,13 @@ func companionSpec(spec driver.SandboxSpec, name string) driver.SandboxSpec {
 		own.Env = gateways.ProxyVariables(false)
 	}
 	maps.Copy(own.Env, c.Env)
-	own.Network, own.Egress, own.LLM = sandbox.NetworkNone, sandbox.Egress{}, nil // it has no way out of its own
+	own.Network, own.Egress, own.LLM = sandbox.NetworkNone, sandbox.Egress{}, nil // it uses the sandbox's network
 	own.Mounts, own.Companions, own.Config = nil, nil, nil
 	own.Confinement.User, own.Confinement.AllowRoot = "", false
 	return own
 }
 
-// provisionCompanions creates the templates of companions, and returns their references.
+// provisionCompanions creates the templates of companions and returns their references.
 func (e *Executor) provisionCompanions(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
 	p engine.Program) (references []string, err error) {
 	for _, name := range spec.Companions.Names() {
@@ -105,7 +105,7 @@ func eachOf(ctx context.Context, names []string, do func(ctx context.Context, na
 	return all.Wait()
 }
 
-// existing calls do for the companions of a sandbox that exist.
+// existing calls do for each companion of a sandbox that exists.
 func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string,
 	do func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error) error {
 	return eachOf(ctx, names, func(ctx context.Context, name string) error {
@@ -113,7 +113,7 @@ func (e *Executor) existing(ctx context.Context, h driver.Handle, names []string
 		if err == nil {
 			err = do(ctx, h.Of(name), c)
 		}
-		if sandbox.CodeOf(err) == sandbox.NotFound { // removed by others: an observation shows it
+		if sandbox.CodeOf(err) == sandbox.NotFound { // another program removed it: an observation shows that
 			return nil
 		}
 		return err
@@ -134,7 +134,7 @@ func (e *Executor) stopCompanions(ctx context.Context, h driver.Handle, labels m
 // thawCompanions unpauses the companions of a sandbox.
 func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 	names, err := e.containers.Companions(ctx, h)
-	if sandbox.CodeOf(err) == sandbox.NotFound { // Wake says so
+	if sandbox.CodeOf(err) == sandbox.NotFound { // Wake returns this error
 		return nil
 	}
 	if err != nil {
@@ -150,8 +150,8 @@ func (e *Executor) thawCompanions(ctx context.Context, h driver.Handle) error {
 	})
 }
 
-// startCompanions starts the companions of a sandbox that was just started. One that still runs has the network of an
-// earlier boot of the sandbox, which does not exist any more.
+// startCompanions starts the companions of a sandbox that was just started. A companion that still runs has the network
+// of the sandbox's previous boot, which no longer exists.
 func (e *Executor) startCompanions(ctx context.Context, h driver.Handle, labels map[string]string) error {
 	return e.existing(ctx, h, objects.CompanionNames(labels),
 		func(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
@@ -164,8 +164,8 @@ func (e *Executor) startCompanions(ctx context.Context, h driver.Handle, labels 
 		})
 }
 
-// killCompanions removes the companions of a sandbox. found says whether its container was, as c. Otherwise the
-// companions are found by their own labels.
+// killCompanions removes the companions of a sandbox. If found, c is the sandbox's container and names them. Otherwise
+// it finds them by their own labels.
 func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary,
 	found bool) error {
 	if h.Companion != "" {
@@ -189,8 +189,8 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 	})
 }
 
-// leftCompanions returns the names of companions with a container or a volume on the engine. Their volumes are
-// created first and removed last.
+// leftCompanions returns the names of companions with a container or a volume on the engine. Volumes are created first
+// and removed last, so they show every companion.
 func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]string, error) {
 	labels := map[string]string{objects.LabelLedger: h.LedgerID, objects.LabelSandbox: h.SandboxID}
 	containers, err := e.engine.ListContainers(ctx, "containers of sandbox", h.SandboxID, objects.Filter(labels))
@@ -208,7 +208,7 @@ func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]strin
 	for _, v := range volumes {
 		names[v.Labels[objects.LabelCompanion]] = true
 	}
-	delete(names, "") // the sandbox's own
+	delete(names, "") // the sandbox itself
 	return slices.Sorted(maps.Keys(names)), nil
 }
 
@@ -224,7 +224,7 @@ func (e *Executor) ReviveCompanion(ctx context.Context, h driver.Handle) error {
 		runs, err = false, e.stopOne(ctx, h)
 	}
 	if err == nil && !runs {
-		e.channels.Leave(h) // its process 1 is another one
+		e.channels.Leave(h) // it gets a new process 1
 		err = e.start(ctx, h)
 	}
 	if sandbox.CodeOf(err) == sandbox.NotFound && !errors.Is(err, context.Canceled) {

@@ -8,22 +8,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 )
 
-// Description is an engine's description of itself.
+// Description is an engine's self-description.
 type Description struct {
 	Host, ID, Version, API, Architecture string
-	// LiveRestore: sandboxes survive a restart of the engine.
+	// LiveRestore means that sandboxes survive a restart of the engine.
 	LiveRestore bool
 	// Rootless engines map root to a normal user.
 	Rootless, Seccomp bool
 	CgroupVersion     string
-	// Unlimited names the limits that it cannot enforce: memory, CPU, processes.
+	// Unlimited names the limits that the engine cannot enforce: memory, CPU, processes.
 	Unlimited []string
-	// Ahead is how far its clock is ahead of this machine's.
+	// Ahead is the difference of its clock to this machine's. It is positive if the engine's is ahead.
 	Ahead time.Duration
 }
 
-// Examine returns the description of the engine that cfg names. Errors: Invalid, Unavailable; Failed if this
-// program has no guest for it.
+// Examine returns the description of the engine that cfg names. Errors: Invalid; Unavailable; Failed if this program
+// has no guest for the engine's architecture.
 func Examine(ctx context.Context, cfg Config) (x Description, err error) {
 	e, err := New(cfg)
 	if err != nil {

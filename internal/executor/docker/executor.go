@@ -1,24 +1,24 @@
 // Package docker runs sandboxes as containers of one Docker Engine: 20.10 and newer, local or remote. This
 // program's own file system holds no sandbox data.
 //
-//	environment   template image and guest volume     made at Provision, by name found again
-//	              gateway and its volume          where the network is restricted
+//	environment   template image and guest volume     Provision makes them; a name finds them again
+//	              gateway and its volume          if the network is restricted
 //	ledger        its witness, an empty volume    replaced with each generation of a lease
 //	              relay and its volume            carries connections to sandboxes
 //	sandbox       container, volumes for /workspace and /data
-//	              network                         where the network is full
+//	              network                         if the network is full
 //	companion     container and volumes like those of its sandbox, in its network
 //
 // The template image holds the guest and the initial /workspace and /data. A populator is a container of it
-// that is never started. When the engine creates it, it copies that content into the mounted volumes. This
-// fills the guest volume and prepares /workspace, with no process and in one request.
+// that is never started. When the engine creates a populator, it copies that content into the mounted volumes.
+// This fills the guest volume and prepares /workspace in one request and without a process.
 //
-// It is made of packages with one subject each:
+// Each of its packages has one subject:
 //
 //	engine      requests, identity, clock, images, volumes
 //	objects     names and labels
 //	confine     seccomp, limits
-//	containers  finds and observes them
+//	containers  finds and observes containers
 //	templates   fill volumes
 //	networks    bridges of sandboxes with network full
 //	gateways    how restricted sandboxes reach hosts and models
@@ -27,7 +27,7 @@
 //	audit       checks containers against rules
 //	runtimes    proves that a container runtime runs sandboxes
 //	accounts    names for the users of sandboxes
-//	dependents  what sandboxes and environments left: finds and removes it
+//	dependents  finds and removes what sandboxes and environments left
 package docker
 
 import (
@@ -60,12 +60,12 @@ type Config struct {
 	Context string
 	// Logger receives warnings about the engine; nil discards them.
 	Logger *slog.Logger
-	// Calls limits concurrent requests, besides those that hang; 0 means twice the number of CPUs. With more,
-	// an engine gets slower.
+	// Calls limits concurrent requests, except those that hang; 0 means twice the number of CPUs. More requests slow an
+	// engine down.
 	Calls int
 	// Gateway configures the gateways of restricted networks.
 	Gateway gateways.Config
-	// Logins has the credentials for registries that images are pulled from; nil: none.
+	// Logins has the credentials for the registries of images; nil means none.
 	Logins engine.Logins
 	// NetworkPool provides a /28 subnet for each sandbox with network full; the zero value means
 	// networks.DefaultPool. The range must not be in use on the engine's host or on networks that the host can
@@ -73,7 +73,7 @@ type Config struct {
 	NetworkPool netip.Prefix
 }
 
-// Executor drives one Docker Engine. It spawns, assigns, sleeps, wakes and kills sandboxes; its parts do the rest.
+// Executor drives one Docker Engine. It spawns, assigns, sleeps, wakes and kills sandboxes. Its parts do the rest.
 type Executor struct {
 	helper.Guests // runs commands and moves files, over channels
 	audit.Auditor
@@ -104,17 +104,17 @@ var (
 	_ driver.Witnesser        = (*Executor)(nil)
 )
 
-// NewClient returns a client of the engine that cfg names, for work that does not concern sandboxes. It does
-// not connect. Errors: as dockerapi.Connect.
+// NewClient returns a client of the engine that cfg names, for work unrelated to sandboxes. It does not connect.
+// Errors: as for dockerapi.Connect.
 func NewClient(cfg Config) (*dockerapi.Client, error) {
 	return dockerapi.Connect(cfg.Host, cfg.Context)
 }
 
-// Address returns the address of the engine that cfg names. Errors: Invalid, if the context is not valid.
+// Address returns the address of the engine that cfg names. Errors: Invalid if the context is invalid.
 func Address(cfg Config) (string, error) { return dockerapi.Address(cfg.Host, cfg.Context) }
 
-// New returns an executor for the engine that cfg names. It does not connect. Errors: Invalid, if the
-// address, the context, the pool or a setting of gateways is not valid.
+// New returns an executor for the engine that cfg names. It does not connect. Errors: Invalid if the address, the
+// context, the pool or a gateway setting is invalid.
 func New(cfg Config) (*Executor, error) {
 	pool, err := networks.CheckPool(cfg.NetworkPool)
 	if err != nil {
@@ -160,8 +160,8 @@ func (e *Executor) Instance(ctx context.Context) (string, error) {
 	return info.ID, err
 }
 
-// Capabilities implements driver.Executor. Disk limits need a storage driver that few engines have, so they
-// are not promised.
+// Capabilities implements driver.Executor. It does not promise disk limits: they need a storage driver that few engines
+// have.
 func (e *Executor) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
 		Pause:       true,

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// dataContent is the content of /data: the engine's names then start there.
+// dataContent selects the content of /data, so that the names in the archive are relative to it.
 const dataContent = "/data/."
 
 // Export implements driver.Exporter with the engine's archive, which needs nothing from the sandbox: the
@@ -33,8 +33,8 @@ func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	return x, nil
 }
 
-// ReadDisk implements driver.DiskReader. The engine resolves links within the container, and nothing in it can change
-// them meanwhile.
+// ReadDisk implements driver.DiskReader. The engine resolves links within the container. Nothing in the container can
+// change them meanwhile, because it does not run.
 func (e *Executor) ReadDisk(ctx context.Context, h driver.Handle, path string) (io.ReadCloser, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	x := &export{e: e, h: h, ctx: ctx, cancel: cancel, what: path}
@@ -44,7 +44,7 @@ func (e *Executor) ReadDisk(ctx context.Context, h driver.Handle, path string) (
 	return x, nil
 }
 
-// export is the running export of a path of a sandbox.
+// export is the running export of one path of a sandbox.
 type export struct {
 	e      *Executor
 	h      driver.Handle
@@ -52,7 +52,7 @@ type export struct {
 	ctx    context.Context // context of the stream
 	cancel context.CancelFunc
 	body   io.ReadCloser // constant once the stream is open
-	mu     sync.Mutex    // guards what follows: a copy may return, and its caller close the stream, before a Read does
+	mu     sync.Mutex    // guards what follows: a copy may return, and its caller may close the stream, during a Read
 	frozen bool          // frozen by this export and not thawed yet
 	// state is the sandbox's state at the start of the stream. It must not change until the end.
 	state *dockerapi.ContainerState
@@ -63,7 +63,7 @@ type export struct {
 // open freezes the sandbox and requests the archive.
 func (x *export) open() error {
 	if x.frozen {
-		// A sandbox that stops on its own meanwhile runs as little as a paused one.
+		// If the sandbox stops on its own meanwhile, nothing in it runs either.
 		if err := x.e.Sleep(x.ctx, x.h, sandbox.SleepPause); err != nil {
 			return err
 		}
@@ -95,11 +95,11 @@ func (x *export) open() error {
 	return err
 }
 
-// flicker is how long an engine may contradict the pause that it has just carried out: late events of an
-// earlier unpause change its answer, and those of the pause change it back.
+// flicker is how long an engine may contradict the pause that it has just carried out. Late events of an earlier
+// unpause change its answer, and those of the pause change it back.
 const flicker = 5 * time.Second
 
-// look inspects the sandbox until it is as wanted, or can no longer become so.
+// look inspects the sandbox until it is as wanted or can no longer become so.
 func (x *export) look(ctx context.Context,
 	wanted func(*dockerapi.ContainerState) bool) (*dockerapi.ContainerState, error) {
 	for limit := time.Now().Add(flicker); ; {
@@ -126,7 +126,7 @@ func (x *export) torn(now sandbox.State) error {
 		WithReason(sandbox.ReasonInvalidState)
 }
 
-// Read implements io.Reader. The sandbox is thawed as soon as everything was read.
+// Read implements io.Reader. It thaws the sandbox at the end of the stream.
 func (x *export) Read(p []byte) (int, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,14 +162,14 @@ func (x *export) unchanged() error {
 	return x.torn(engine.StateOf(s))
 }
 
-// release ends the request. The engine handles the next request for the container only after that.
+// release ends the request. The engine does not handle other requests for the container before.
 func (x *export) release() {
 	if x.body != nil {
 		_ = x.body.Close() // Read reports errors of the content
 	}
 }
 
-// goOn thaws the sandbox if the export froze it, even if the caller is gone.
+// goOn thaws the sandbox if the export froze it, even if the caller has given up.
 func (x *export) goOn() {
 	if !x.frozen {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// stopGrace is the time for a sandbox to stop, in seconds. The guest gives 8 of them to its programs.
+// stopGrace is the time that a sandbox gets to stop, in seconds. The guest gives its programs 8 of them.
 const stopGrace = 10
 
 // Sleep implements driver.Lifecycle.
@@ -34,7 +34,7 @@ func (e *Executor) Sleep(ctx context.Context, h driver.Handle, mode sandbox.Slee
 	return e.pauseOne(ctx, h, c)
 }
 
-// pauseOne pauses a container. Already paused or stopped is success.
+// pauseOne pauses a container. A paused or stopped container is success.
 func (e *Executor) pauseOne(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
 	if s := engine.StateOf(c.State); s == sandbox.StatePaused || s == sandbox.StateStopped {
 		return nil
@@ -47,11 +47,11 @@ func (e *Executor) pauseOne(ctx context.Context, h driver.Handle, c dockerapi.Co
 	return e.unless(ctx, h, err, sandbox.StatePaused, sandbox.StateStopped)
 }
 
-// stubborn is how long a container that cannot be frozen is retried.
+// stubborn is how long the executor retries to freeze a container.
 const stubborn = 10 * time.Second
 
-// pause freezes a container. Under load, a runtime on cgroup v1 gives up on a process that is slow to freeze,
-// and thaws the others.
+// pause freezes a container. Under load, a runtime on cgroup v1 gives up on a process that freezes slowly, and thaws
+// the others.
 func (e *Executor) pause(ctx context.Context, h driver.Handle) (err error) {
 	r := engine.Change("pause container", objects.SandboxName(h), sandbox.ReasonStopFailed)
 	_ = engine.Await(ctx, "the engine can freeze the sandbox", stubborn, func(context.Context) (bool, error) {
@@ -71,7 +71,7 @@ func (e *Executor) stop(ctx context.Context, h driver.Handle) error {
 	if err := e.stopOne(ctx, h); err != nil {
 		return err
 	}
-	return e.stopCompanions(ctx, h, c.Config.Labels) // what uses a companion ends before it
+	return e.stopCompanions(ctx, h, c.Config.Labels) // programs that use a companion end before it
 }
 
 // stopOne stops a container.
@@ -104,7 +104,7 @@ func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	switch {
 	case lookErr != nil && sandbox.CodeOf(err) == sandbox.UnknownOutcome && sandbox.CodeOf(lookErr) != sandbox.NotFound:
 		return false, err
-	case lookErr != nil: // lookErr says whether this is the sandbox's engine
+	case lookErr != nil: // lookErr says whether this is another engine
 		return false, lookErr
 	}
 	state := engine.StateOf(c.State)
@@ -151,10 +151,10 @@ func (e *Executor) Touch(ctx context.Context, h driver.Handle, _ driver.Limits) 
 	return e.Inspect(ctx, h)
 }
 
-// Kill implements driver.Lifecycle. It finds the container in a list, because an engine lists even containers
-// that it cannot inspect. At the same time the channel ends process 1, so that no code keeps running if the
-// engine is slow. The engine's answer to the list is needed first if this program has not yet seen the sandbox: its
-// container may have gone, or the engine may be another.
+// Kill implements driver.Lifecycle. It finds the container in a list, because an engine lists even containers that it
+// cannot inspect. Meanwhile the channel ends process 1, so that no code keeps running if the engine is slow. If this
+// program has not yet seen the sandbox, it waits for the list first: the container may be gone, or this may be another
+// engine.
 func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	tell, stop := e.telling(ctx, h)
 	defer stop()
@@ -177,7 +177,7 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	return cmp.Or(err, failed)
 }
 
-// telling returns a function that asks process 1 to end its sandbox, once, and one that stops asking.
+// telling returns two functions: tell asks process 1 once to end its sandbox, and stop cancels that.
 func (e *Executor) telling(ctx context.Context, h driver.Handle) (tell, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var telling sync.WaitGroup
@@ -185,7 +185,7 @@ func (e *Executor) telling(ctx context.Context, h driver.Handle) (tell, stop fun
 	return tell, func() { cancel(); telling.Wait() }
 }
 
-// killFound is Kill of one container, as containers.Find returned it. tell and stop are those of telling.
+// killFound is Kill for one container, as containers.Find returned it. tell and stop are from telling.
 func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, err error,
 	tell, stop func()) error {
 	if err == nil {
@@ -198,7 +198,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return err
 	}
-	// What it had is unknown if the container is already gone.
+	// If the container is already gone, its mounts are unknown.
 	if h.Companion == "" && (err != nil || containers.ListsMount(c, guest.EgressDir)) {
 		if err := e.gateways.Leave(ctx, h); err != nil {
 			return err
@@ -215,7 +215,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 			return err
 		}
 	}
-	// From here on nothing that is removed still runs. So if many sandboxes end at once, all of them stop first.
+	// All that is left does not run. So if many sandboxes end at the same time, the engine stops all of them first.
 	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
 		return err
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Provision implements driver.Provisioner. It creates the environment's template image and guest volume, its
-// gateway if the network is restricted or it has LLM routes, and its ledger's relay. An unusual container runtime must
-// first run a command.
+// Provision implements driver.Provisioner. It creates the environment's template image and guest volume, and its
+// ledger's relay. It creates a gateway if the network is restricted or the environment has LLM routes. An unusual
+// container runtime must first run a command.
 func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	if err := e.check(ctx, ref, spec); err != nil {
 		return err
@@ -29,7 +29,7 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 		return err
 	}
 	s := templates.Of(ref, img, program, spec.Confinement)
-	// While the environment has a volume, the end of another one leaves the relay.
+	// While the environment has a volume, the removal of another environment keeps the relay.
 	if err := e.engine.EnsureVolume(ctx, s.GuestVolume(), objects.EnvironmentLabels(ref, objects.RoleGuest)); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	return e.runtimes.Prove(ctx, ref, spec, program)
 }
 
-// provisionTemplates makes what the volumes of sandboxes and companions are filled from.
+// provisionTemplates creates the templates that fill the volumes of sandboxes and companions.
 func (e *Executor) provisionTemplates(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
 	s templates.Template) error {
 	if err := e.templates.Ensure(ctx, s); err != nil {
@@ -82,15 +82,15 @@ func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
 	return found, e.gateways.Ensure(ctx, ref, spec.EgressRules())
 }
 
-// Differences implements driver.Provisioner. It returns none: no resource here has settings that others could
+// Differences implements driver.Provisioner. It returns none: no resource here has settings that another program could
 // change.
 func (e *Executor) Differences(context.Context, driver.EnvironmentRef,
 	sandbox.EnvironmentSpec) ([]driver.Difference, error) {
 	return nil, nil
 }
 
-// Deprovision implements driver.Provisioner. Without other environments of the ledger on the engine, it
-// removes the relay too.
+// Deprovision implements driver.Provisioner. It also removes the relay if the ledger has no other environment on the
+// engine.
 func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) error {
 	if err := objects.CheckRef(ref); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if err := e.removePopulators(ctx, ref); err != nil {
 		return err
 	}
-	if err := e.networks.Remove(ctx, objects.EnvironmentLabels(ref, objects.RoleNetwork)); err != nil { // left by a crash
+	if err := e.networks.Remove(ctx, objects.EnvironmentLabels(ref, objects.RoleNetwork)); err != nil { // a crash left it
 		return err
 	}
 	if err := e.removeGuestVolumes(ctx, ref); err != nil { // first, so that nothing brings the gateway back

@@ -28,8 +28,8 @@ import (
 // maxConfig limits config.json, which is an argument of process 1. Linux allows 128 KiB per argument.
 const maxConfig = 96 << 10
 
-// Spawn implements driver.Lifecycle. The container's name is the lock: the caller that creates it wins. It is
-// only created after its volumes are filled.
+// Spawn implements driver.Lifecycle. The container's name is the lock: the caller that creates it wins. The container
+// is created only after its volumes are filled.
 func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := checkSpec(spec); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (e *Executor) spawnUntil(ctx context.Context, spec driver.SandboxSpec, end 
 	}
 	discard := func() {}
 	if populated {
-		// The populator keeps other callers from filling the volumes again, which process 1 is about to hand
-		// over. It is removed while the container starts.
+		// While the populator exists, no other caller can fill the volumes again, which process 1 is about to hand over. It
+		// is removed while the container starts.
 		discard = sync.OnceFunc(func() { e.templates.Discard(ctx, spec.Handle) })
 		defer discard()
 	}
@@ -72,8 +72,8 @@ func (e *Executor) spawnUntil(ctx context.Context, spec driver.SandboxSpec, end 
 	if err == nil || populated || !e.couldNotStart(ctx, spec.Handle, err) {
 		return err
 	}
-	// No populator used the guest volume, so an operator may have pruned it. Then the engine has created the container
-	// with an empty one.
+	// No populator used the guest volume, so an operator may have pruned it. Then the engine created the container with an
+	// empty one.
 	e.templates.Forget(s)
 	if removeErr := e.engine.RemoveContainer(ctx, objects.SandboxName(spec.Handle)); removeErr != nil {
 		return errors.Join(err, removeErr)
@@ -113,7 +113,7 @@ func (e *Executor) createSandbox(ctx context.Context, spec driver.SandboxSpec, e
 	})
 }
 
-// openEgressPath creates a sandbox's way to its gateway, or its own network, before its container is created.
+// openEgressPath creates a sandbox's path to its gateway, or its own network, before its container.
 func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) (
 	out gateways.Path, network string, err error) {
 	switch {
@@ -125,8 +125,8 @@ func (e *Executor) openEgressPath(ctx context.Context, spec driver.SandboxSpec) 
 	return out, network, err
 }
 
-// prepareSpawn collects the inputs of a spawn, with concurrent requests. guestMade is from FindGuest. Errors:
-// ErrMade if the container exists.
+// prepareSpawn collects the inputs of a spawn, with concurrent requests. guestMade is from FindGuest. Errors: ErrMade
+// if the container exists.
 func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s templates.Template, guestMade string,
 	err error) {
 	p, err := e.engine.GuestFor(ctx, spec.Instance) // cached after the first call
@@ -157,9 +157,9 @@ func (e *Executor) prepareSpawn(ctx context.Context, spec driver.SandboxSpec) (s
 type parts struct {
 	template templates.Template
 	out      gateways.Path
-	network  string // the sandbox's own, by name; "" for none
+	network  string // name of the sandbox's own network; "" for none
 	env      map[string]string
-	shown    []dockerapi.Mount // mounts of its directory at the relay
+	shown    []dockerapi.Mount // mounts of the sandbox's directory at the relay
 	// discard removes the populator.
 	discard func()
 }
@@ -188,7 +188,7 @@ func (e *Executor) createAndStart(ctx context.Context, spec driver.SandboxSpec, 
 	return e.start(ctx, spec.Handle)
 }
 
-// join waits for and starts the container that another caller creates: its name is taken before it exists.
+// join waits for the container that another caller creates, and starts it. Its name is taken before it exists.
 func (e *Executor) join(ctx context.Context, h driver.Handle) error {
 	made := "container " + objects.SandboxName(h) + " is made"
 	return engine.Await(ctx, made, engine.ChangeLimit, func(ctx context.Context) (bool, error) {
@@ -221,7 +221,7 @@ func checkSpec(spec driver.SandboxSpec) error {
 	return sandbox.InvalidFields("docker: sandbox "+spec.SandboxID, f)
 }
 
-// bringUp makes an existing sandbox accept commands, whatever state an earlier call left.
+// bringUp makes an existing sandbox accept commands, in whatever state an earlier call left it.
 func (e *Executor) bringUp(ctx context.Context, h driver.Handle, c dockerapi.ContainerInspect) error {
 	switch engine.StateOf(c.State) {
 	case sandbox.StateRunning:
@@ -253,7 +253,7 @@ func (e *Executor) start(ctx context.Context, h driver.Handle) error {
 		WithReason(sandbox.ReasonPartMissing)
 }
 
-// fillVolumes creates and fills the sandbox's volumes. It is Fill otherwise.
+// fillVolumes creates the sandbox's volumes, then calls Fill.
 func (e *Executor) fillVolumes(ctx context.Context, spec driver.SandboxSpec, s templates.Template,
 	guestMade string) (populated bool, err error) {
 	h := spec.Handle
@@ -357,7 +357,7 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	mounts := templates.Mounts(spec.Handle, p.template)
 	mounts[0].ReadOnly = true // the guest volume
 	for _, m := range mounts {
-		m.VolumeOptions.NoCopy = true // the template filled them; the image's owner must not return
+		m.VolumeOptions.NoCopy = true // the template filled them; NoCopy keeps the image's owner from returning
 	}
 	if pooled(spec) {
 		mounts = append(mounts, leaseMount(spec.Handle))

@@ -16,18 +16,17 @@ type Account struct {
 	Home     string
 }
 
-// The files that name the users of an image.
+// These files name the users of an image.
 const (
 	PasswdPath = "/etc/passwd"
 	GroupPath  = "/etc/group"
 )
 
-// shell is the shell of the added users. A sandbox without it has no user who needs it.
+// shell is the shell of the added users. A sandbox without it has no user that needs it.
 const shell = "/bin/sh"
 
-// Passwd returns a passwd file with the accounts before the image's entries, so that no user of the image
-// takes their names. An id that the image already names keeps its name. It returns nil if the image names all
-// of them.
+// Passwd returns a passwd file with the accounts before the image's entries, so that no user of the image takes their
+// names. An id that the image already names keeps its name. Passwd returns nil if the image names all of the ids.
 func Passwd(image []byte, add []Account) []byte {
 	return prepend(image, add, func(a Account) (int, []string) {
 		return a.UID, []string{a.Name, "x", strconv.Itoa(a.UID), strconv.Itoa(a.GID), a.Name, home(a.Home), shell}
@@ -69,7 +68,7 @@ func isID(text string, id int) bool {
 	return err == nil && n == id
 }
 
-// home returns dir if it is valid in a passwd line, otherwise the root.
+// home returns dir if it is valid in a passwd line, otherwise "/".
 func home(dir string) string {
 	if !strings.HasPrefix(dir, "/") || strings.ContainsAny(dir, ":\r\n\x00") {
 		return "/"

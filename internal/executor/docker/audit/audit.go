@@ -1,5 +1,5 @@
-// Package audit checks the containers of sandboxes, companions, gateways and relays against rules: those of the CIS
-// Docker Benchmark, and our own.
+// Package audit checks the containers of sandboxes, companions, gateways and relays against the rules of the CIS Docker
+// Benchmark and our own.
 package audit
 
 import (
@@ -61,7 +61,7 @@ func (au Auditor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCh
 	return checks, nil
 }
 
-// auditOne checks one container against rules. It returns no checks for a container that is gone.
+// auditOne checks one container against rules. It returns no checks if the container is gone.
 func (au Auditor) auditOne(ctx context.Context, l driver.Dependent, info dockerapi.Info,
 	rules []rule) ([]sandbox.AuditCheck, error) {
 	c, err := au.engine.ContainerWithin(ctx, l.Name, engine.ListedLimit)
@@ -100,22 +100,21 @@ func judge(a audited, rules []rule) []sandbox.AuditCheck {
 	return checks
 }
 
-// audited is the current state of a container, and its engine.
+// audited is a container in its current state, and its engine.
 type audited struct {
 	container dockerapi.ContainerInspect
 	engine    dockerapi.Info
 	processes []process
-	unseen    string // why no processes are known
+	unseen    string // why its processes are unknown
 }
 
 func (a audited) host() *dockerapi.HostConfig { return a.container.HostConfig }
 
-// rule is one rule. finding says how it is broken, "" if it is not.
+// rule is one rule. finding returns how the container breaks it, or "".
 type rule struct {
 	number, title string
 	finding       func(audited) string
-	// needs says why the rule does not apply on this engine, "" if it applies; nil means that it always
-	// applies.
+	// needs returns why the rule does not apply on this engine, or "". nil means that it always applies.
 	needs func(audited) string
 }
 

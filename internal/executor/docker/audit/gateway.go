@@ -9,12 +9,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway"
 )
 
-// notOfGateways are the rules that do not apply to gateways; gateways have their own rules instead where it
-// matters. A gateway shares the CPU with its sandboxes, restarts automatically, is on a network with Internet
-// access, and runs our own program, which needs no file limits.
+// notOfGateways are the rules that do not apply to gateways. Rules for gateways replace them where it matters. A
+// gateway shares the CPU with its sandboxes, restarts automatically, is on a network with Internet access, and runs our
+// own program, which needs no file limits.
 var notOfGateways = []string{"5.12", "5.15", "5.19", "5.30", "S.1"}
 
-// gatewayRules are the rules for gateways: those of every container, and their own.
+// gatewayRules are the rules for gateways: the remaining rules of every container, and their own.
 var gatewayRules = append(slices.DeleteFunc(slices.Clone(containerRules),
 	func(r rule) bool { return slices.Contains(notOfGateways, r.number) }),
 	rule{number: "G.1", title: "it runs only the gateway's program", finding: notTheGateway},

@@ -13,14 +13,14 @@ import (
 	"syscall"
 )
 
-// isOf reports whether this machine shows a process, and as one of the container's. It does not if the engine
-// is on another machine, or if this program runs in its own pid namespace.
+// isOf reports whether this machine shows a process as one of the container's. It does not if the engine is on another
+// machine, or if this program runs in its own pid namespace.
 func isOf(pid int, container string) bool {
 	group, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cgroup"))
 	return err == nil && bytes.Contains(group, []byte(container))
 }
 
-// look reads a process of this machine from /proc. gone: it has ended since the engine listed it.
+// look reads a process of this machine from /proc. gone means that it has ended since the engine listed it.
 func (p *process) look(container string) (gone bool, err error) {
 	dir := filepath.Join("/proc", strconv.Itoa(p.pid))
 	if !isOf(p.pid, container) {
@@ -63,7 +63,7 @@ func vanished(err error) (bool, error) {
 	return false, err
 }
 
-// startOf returns when a process started, in kernel ticks.
+// startOf returns the start time of a process, in kernel ticks.
 func startOf(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "stat"))
 	if err != nil {
@@ -131,8 +131,7 @@ func readIDs(text string) (ids []uint64, err error) {
 	return ids, nil
 }
 
-// translate maps ids of this machine to those of a process's user namespace. Ids outside of the map stay
-// unchanged.
+// translate maps ids of this machine to those of a process's user namespace. Ids outside of the map stay unchanged.
 func translate(file string, ids []uint64) error {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// processRules are the rules for the processes of a container, not for its configuration.
+// processRules are the rules for a container's processes, as opposed to its configuration.
 var processRules = []rule{
 	{number: "S.8", title: "no process runs as root", finding: each(asRoot), needs: seesUsers},
 	{number: "S.9", title: "no process has capabilities", finding: each(withCapabilities), needs: seesKernel},
@@ -30,21 +30,21 @@ var processRules = []rule{
 type process struct {
 	pid  int
 	name string
-	// The users are the real, effective and saved ones; those for file access may differ. All ids are as seen
-	// in the container.
+	// users are the real, effective and saved users; fileUsers are those for file access. All ids are as seen in the
+	// container.
 	users, fileUsers, groups []uint64
 	kernel                   *kernelView
 }
 
 // kernelView is what only the kernel of the engine's machine shows.
 type kernelView struct {
-	started string // together with the pid it identifies a process
+	started string // identifies a process, together with the pid
 	// capabilities are the bits of all sets, including the bounding set.
 	capabilities              uint64
 	noNewPrivileges, filtered bool
 }
 
-// Capabilities by bit (linux/capability.h), those that our containers get.
+// capabilityBits are the bits (linux/capability.h) of the capabilities that our containers get.
 var capabilityBits = map[string]uint64{
 	"CHOWN":        1 << 0,
 	"DAC_OVERRIDE": 1 << 1,
@@ -59,8 +59,8 @@ var capabilityBits = map[string]uint64{
 var keeperKeeps = capabilityBits["SETUID"] | capabilityBits["SETGID"] | capabilityBits["SETPCAP"] |
 	capabilityBits["KILL"]
 
-// keepsItself reports whether the container's process 1 begins as root and continues as guest.KeeperID, with
-// exactly the capabilities for that.
+// keepsItself reports whether the container's process 1 starts as root and continues as guest.KeeperID, with exactly
+// the capabilities for that.
 func (a audited) keepsItself() bool {
 	entry := a.container.Config.Entrypoint
 	return len(entry) > 1 && entry[0] == guest.Path && entry[1] == "keep" && dropsAll(a.host()) &&
@@ -68,10 +68,10 @@ func (a audited) keepsItself() bool {
 			func(c string) bool { return capabilityBits[strings.TrimPrefix(c, "CAP_")] == 0 })
 }
 
-// mayHold returns the capabilities that a process may have, by the container's configuration. Only its users
-// distinguish process 1 and its helpers from code of the sandbox, which cannot become guest.KeeperID.
+// mayHold returns the capabilities that a process may have by the container's configuration. Only the users of process
+// 1 and its helpers distinguish them from code of the sandbox, which cannot become guest.KeeperID.
 func (a audited) mayHold(p process) uint64 {
-	if objects.Role(a.container.Config.Labels[objects.LabelRole]) == objects.RoleRelay { // its own rules check its program
+	if objects.Role(a.container.Config.Labels[objects.LabelRole]) == objects.RoleRelay { // relayRules check its program
 		return capabilityBits["CHOWN"]
 	}
 	if !a.keepsItself() || slices.ContainsFunc(p.users, func(u uint64) bool { return u != guest.KeeperID }) {
@@ -110,7 +110,7 @@ func unfiltered(_ audited, p process) string {
 	return ""
 }
 
-// each returns the finding of the first process that breaks a rule.
+// each applies a check to all processes, and returns the first finding.
 func each(broken func(audited, process) string) func(audited) string {
 	return func(a audited) string {
 		for _, p := range a.processes {
@@ -131,16 +131,16 @@ func seesKernel(a audited) string {
 	return a.unseen
 }
 
-// suspect reports whether a process breaks a rule that applies.
+// suspect reports whether a process breaks an applicable rule.
 func (a audited) suspect(p process) bool {
 	return asRoot(a, p) != "" || p.kernel != nil && (withCapabilities(a, p) != "" || unfiltered(a, p) != "")
 }
 
-// settling is how long a process may break a rule: the engine starts each one as root and without a filter,
-// and then drops both.
+// settling is how long a process may break a rule: the engine starts each process as root and without a filter, and
+// then drops both.
 const settling = 3 * time.Second
 
-// watchProcesses adds the container's processes. A process breaks a rule only if it does so in every sample.
+// watchProcesses adds the container's processes. A process breaks a rule only if every sample shows that.
 func (au Auditor) watchProcesses(ctx context.Context, a audited) audited {
 	if s := a.container.State; s == nil || !s.Running {
 		a.unseen = "it is not running"
@@ -150,7 +150,7 @@ func (au Auditor) watchProcesses(ctx context.Context, a audited) audited {
 	_ = engine.Await(ctx, "its processes are settled", settling, func(ctx context.Context) (bool, error) {
 		found, err := au.processesOf(ctx, a)
 		if err != nil {
-			if first == nil { // otherwise time is up, or the container has ended
+			if first == nil { // otherwise the time is up, or the container has ended
 				a.unseen = "the engine does not show its processes: " + err.Error()
 			}
 			return false, err
@@ -174,7 +174,7 @@ func (p process) same(q process) bool {
 	return p.pid == q.pid && (p.kernel == nil || q.kernel == nil || p.kernel.started == q.kernel.started)
 }
 
-// psColumns are the columns for the engine, which runs ps on its machine.
+// psColumns are the columns of ps, which the engine runs on its machine.
 const psColumns = "-eo pid,ruid,euid,suid,fuid,rgid,egid,sgid,fgid,comm"
 
 // processesOf lists the processes of a container.

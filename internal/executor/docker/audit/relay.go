@@ -9,12 +9,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 )
 
-// notOfRelays are the rules that do not apply to relays; relays have their own rules instead where it
-// matters. A relay runs as root with one capability, shares the CPU with its sandboxes, restarts
-// automatically, and runs our own program, which writes no large files.
+// notOfRelays are the rules that do not apply to relays. Rules for relays replace them where it matters. A relay runs
+// as root with one capability, shares the CPU with its sandboxes, restarts automatically, and runs our own program,
+// which writes no large files.
 var notOfRelays = []string{"4.1", "5.4", "5.12", "5.15", "5.19", "S.1"}
 
-// relayRules are the rules for relays: those of every container, and their own.
+// relayRules are the rules for relays: the remaining rules of every container, and their own.
 var relayRules = append(slices.DeleteFunc(slices.Clone(containerRules),
 	func(r rule) bool { return slices.Contains(notOfRelays, r.number) }),
 	rule{number: "R.1", title: "it runs only the relay's program", finding: notTheRelay},

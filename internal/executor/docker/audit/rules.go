@@ -16,9 +16,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// containerRules are the rules of sections 4 and 5 of the CIS Docker Benchmark 1.6 about one container, under its
-// numbers, and our own. Omitted are rules about the image's content (5.7, 5.28), about the engine alone
-// (5.1), and about past use of `docker exec` (5.23, 5.24).
+// containerRules are our own rules and those about single containers in sections 4 and 5 of the CIS Docker Benchmark
+// 1.6, with its numbers. They omit rules about the image's content (5.7, 5.28), about the engine alone (5.1), and about
+// past use of `docker exec` (5.23, 5.24).
 var containerRules = []rule{
 	{number: "4.1", title: "a user is set and is not root", finding: rootUser},
 	{
@@ -129,7 +129,7 @@ func rootUser(a audited) string {
 	return ""
 }
 
-// needsModule returns why the rule does not apply, if the engine lacks a security module.
+// needsModule returns why the rule does not apply if the engine lacks a security module.
 func needsModule(a audited, name string) string {
 	if slices.ContainsFunc(a.engine.SecurityOptions, func(o string) bool { return strings.HasPrefix(o, "name="+name) }) {
 		return ""
@@ -175,7 +175,7 @@ func hostMounts(a audited) string {
 		if slices.Contains(allowed, m.Source) {
 			continue
 		}
-		// A bind mount of a part of one of our volumes is not a host directory.
+		// A bind mount of a directory in one of our volumes is not a host directory.
 		if m.Type == dockerapi.MountTypeBind &&
 			!strings.Contains(m.Source, "/sandbox-"+a.container.Config.Labels[objects.LabelLedger]+"-") {
 			found = append(found, fmt.Sprintf("%s at %s", m.Source, m.Destination))

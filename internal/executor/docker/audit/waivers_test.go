@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// TestTheSecurityGuideStatesEachWaiver holds the guide to the rules that gateways and relays are exempt from, and to
-// those that they have instead.
+// TestTheSecurityGuideStatesEachWaiver compares the guide with the rules from which gateways and relays are exempt, and
+// with the rules that replace them.
 func TestTheSecurityGuideStatesEachWaiver(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../../templates/guides/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := map[string]string{} // by the rule or control that they begin with
+	rows := map[string]string{} // by the rule or control that a row begins with
 	for line := range strings.Lines(string(text)) {
 		cell, rest, found := strings.Cut(strings.TrimPrefix(line, "| "), " ")
 		if found && strings.HasPrefix(line, "| ") {
@@ -29,7 +29,7 @@ func TestTheSecurityGuideStatesEachWaiver(t *testing.T) {
 		}
 		for _, r := range containerRules {
 			if !strings.HasPrefix(r.number, "4.") && !strings.HasPrefix(r.number, "5.") {
-				continue // our own: the guide says which rules replace them
+				continue // our own: the guide names the rules that replace them
 			}
 			if want := slices.Contains(exempt, r.number); waived(r.number) != want {
 				t.Errorf("%s: a waiver %s: %t in the guide, %t in the audit", r.number, objects, !want, want)

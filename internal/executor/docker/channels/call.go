@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// fresh is how long a sign of life of a sandbox counts: an operation then needs no other one first.
+	// fresh is how long a sign of life counts: until then an operation does not need another one first.
 	fresh = time.Second
 	// answerLimit is how long a sandbox may be silent before the engine is asked for its state.
 	answerLimit = 300 * time.Millisecond
-	// refusals is how often in a row an engine must say that a sandbox does not run. Engine 20.10 may process a
-	// pause late and then report a sandbox as paused that was woken since.
+	// refusals is how often in a row an engine must say that a sandbox does not run. Engine 20.10 may process a pause
+	// late, and then report a sandbox as paused that has been woken since.
 	refusals = 2
 	// contactPause is the interval at which an operation checks for silence. The check only reads memory.
 	contactPause = 200 * time.Millisecond
-	// silentFor is longer than the heartbeats of the channel: a connected sandbox that is silent for longer
-	// is inspected.
+	// silentFor is longer than the heartbeat interval of the channel. A connected sandbox that is silent for longer is
+	// inspected.
 	silentFor = 7 * time.Second
 )
 
-// Call carries out a call over the channel to a sandbox. If ctx ends first, the call's command ends too.
-// Errors: as Runner.Exec.
+// Call carries out a call over the channel to a sandbox. If ctx ends first, the call's command ends too. Errors: as for
+// Runner.Exec.
 func (cs *Channels) Call(ctx context.Context, h driver.Handle, call helper.Call) (wire.Result, error) {
 	if err := objects.CheckHandle(h); err != nil {
 		return wire.Result{}, err
@@ -61,7 +61,7 @@ func (cs *Channels) Call(ctx context.Context, h driver.Handle, call helper.Call)
 	return res, cs.unfinished(ctx, h, client, call, cmpCause(watched, err))
 }
 
-// cmpCause returns why an operation was given up, otherwise err.
+// cmpCause returns the cause for which an operation was given up, otherwise err.
 func cmpCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, context.Canceled) &&
 		!errors.Is(cause, context.DeadlineExceeded) {
@@ -70,9 +70,8 @@ func cmpCause(ctx context.Context, err error) error {
 	return err
 }
 
-// reach returns once a sandbox shows a sign of life. Otherwise a request in the buffers of a paused sandbox
-// could be carried out after its caller was refused. Errors: Conflict, NotFound, as the engine says;
-// Unavailable.
+// reach returns once a sandbox shows a sign of life. Otherwise a paused sandbox could carry out a buffered request
+// after its caller got an error. Errors: Conflict or NotFound, as the engine says; Unavailable.
 func (cs *Channels) reach(ctx context.Context, h driver.Handle, client *channel.Client) error {
 	switch c := client.Contact(); {
 	case c.Suspended:
@@ -88,7 +87,7 @@ func (cs *Channels) reach(ctx context.Context, h driver.Handle, client *channel.
 	answered := make(chan error, 1)
 	go func() { // it ends with ctx
 		err := client.Ping(ctx)
-		for errors.Is(err, channel.ErrLost) && ctx.Err() == nil { // no request was sent yet that could be lost
+		for errors.Is(err, channel.ErrLost) && ctx.Err() == nil { // no request has been sent yet that could be lost
 			err = client.Ping(ctx)
 		}
 		answered <- err
@@ -100,10 +99,10 @@ func (cs *Channels) reach(ctx context.Context, h driver.Handle, client *channel.
 	return cs.unreachable(ctx, h, err)
 }
 
-// awaitContact returns what a silent sandbox answers, nil or an error. Meanwhile it looks whether the sandbox runs, and
-// returns refused and the error once the engine says that it does not.
+// awaitContact waits for a silent sandbox, and returns its answer: nil or an error. Meanwhile it checks whether the
+// sandbox runs. If the engine says that it does not, refused is true and err is the engine's error.
 func awaitContact(answered <-chan error, running func() error) (refused bool, err error) {
-	refusing := 0 // looks one after another
+	refusing := 0 // consecutive refusals
 	for pause := answerLimit; ; {
 		select {
 		case err := <-answered:
@@ -122,7 +121,7 @@ func awaitContact(answered <-chan error, running func() error) (refused bool, er
 	}
 }
 
-// errSilent: the engine says that the sandbox runs, but it does not answer.
+// errSilent means that the engine says that the sandbox runs, but it does not answer.
 var errSilent = errors.New("it runs and does not answer")
 
 func (cs *Channels) unreachable(ctx context.Context, h driver.Handle, cause error) error {
@@ -158,7 +157,7 @@ func (cs *Channels) running(ctx context.Context, h driver.Handle) error {
 // errEnded marks that a sandbox ended during an operation.
 var errEnded = errors.New("the sandbox ended meanwhile")
 
-// watchSilence gives an operation up if its sandbox is gone. A paused sandbox answers once it is woken.
+// watchSilence gives up an operation if its sandbox is gone. A paused sandbox answers after it is woken.
 func (cs *Channels) watchSilence(ctx context.Context, h driver.Handle, client *channel.Client,
 	giveUp context.CancelCauseFunc) {
 	for pause := contactPause; ; {
@@ -213,7 +212,7 @@ func (cs *Channels) unfinished(ctx context.Context, h driver.Handle, client *cha
 	return sandbox.Errorf(code, "docker: sandbox %s: command: %w", h.SandboxID, cause).WithReason(reason)
 }
 
-// endCommand ends a command. A sandbox that has ended runs no commands.
+// endCommand ends a command. It succeeds if the sandbox has ended, because it runs no commands.
 func (cs *Channels) endCommand(ctx context.Context, h driver.Handle, client *channel.Client, id string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	watching := make(chan struct{})
@@ -235,11 +234,11 @@ func (cs *Channels) endCommand(ctx context.Context, h driver.Handle, client *cha
 	return nil
 }
 
-// endLimit limits the attempt to end a sandbox without its engine.
+// endLimit limits the attempt to end a sandbox without the engine.
 const endLimit = 2 * time.Second
 
-// EndNow asks process 1 to end its sandbox, at the same time over the channel and by a file that it watches. Kill does
-// not rely on it.
+// EndNow asks process 1 to end its sandbox, over the channel and, at the same time, through a file that it watches.
+// Kill does not rely on it.
 func (cs *Channels) EndNow(ctx context.Context, h driver.Handle) {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
@@ -267,7 +266,7 @@ func (cs *Channels) shutdown(ctx context.Context, h driver.Handle) error {
 	return err
 }
 
-// Met reports whether this program has a session with a sandbox that is connected.
+// Met reports whether this program has a connected session with a sandbox.
 func (cs *Channels) Met(h driver.Handle) (met bool) {
 	cs.Existing(h, func(c *channel.Client) { met = c.Contact().Connected })
 	return met

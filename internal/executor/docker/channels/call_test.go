@@ -9,14 +9,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestASilentSandboxIsGivenUpOnceTheEngineSaysTwiceThatItDoesNotRun has an engine answer looks at a silent sandbox.
+// TestASilentSandboxIsGivenUpOnceTheEngineSaysTwiceThatItDoesNotRun gives the looks at a silent sandbox fixed answers.
 func TestASilentSandboxIsGivenUpOnceTheEngineSaysTwiceThatItDoesNotRun(t *testing.T) {
 	t.Parallel()
 	stopped := sandbox.Errorf(sandbox.Conflict, "it is stopped")
 	gone := sandbox.Errorf(sandbox.NotFound, "it is gone")
 	answer := errors.New("it answered")
 	for name, row := range map[string]struct {
-		looks  []error // the sandbox answers after these
+		looks  []error // the sandbox answers after them
 		want   error
 		within time.Duration
 	}{

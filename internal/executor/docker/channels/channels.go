@@ -1,4 +1,4 @@
-// Package channels holds sessions with process 1 of sandboxes, through the relays of their ledgers, and carries out
+// Package channels holds sessions with process 1 of sandboxes, through the relays of their ledgers. It carries out
 // calls over them.
 package channels
 
@@ -20,14 +20,14 @@ import (
 const (
 	// channelIdle is how long an unused session with a sandbox is kept.
 	channelIdle = 5 * time.Minute
-	// maxIdleChannels limits the idle sessions. Beyond it, the session that has been idle longest is closed.
+	// maxIdleChannels limits the idle sessions. Above it, the session that has been idle longest is closed.
 	maxIdleChannels = 512
-	// maxRedial is the longest pause between two attempts to reach a sandbox. A sandbox must be reachable
-	// within 5 s of a fault.
+	// maxRedial is the longest pause between two attempts to reach a sandbox. After a fault, a sandbox must be reachable
+	// again within 5 s.
 	maxRedial = 2 * time.Second
 )
 
-// Channels are the sessions with sandboxes. They close idle ones.
+// Channels are the sessions with sandboxes. It closes idle ones.
 type Channels struct {
 	log        *slog.Logger
 	containers *containers.Containers
@@ -40,7 +40,7 @@ type Channels struct {
 	closing sync.WaitGroup // sessions that are being closed
 }
 
-// New returns the channels to sandboxes, through relays. log receives what they report.
+// New returns the channels to sandboxes, through relays. log receives their reports.
 func New(log *slog.Logger, boxes *containers.Containers, through *relays.Relays) *Channels {
 	return &Channels{log: log, containers: boxes, relays: through, of: make(map[driver.Handle]*session)}
 }
@@ -50,11 +50,11 @@ type session struct {
 	client *channel.Client
 	users  int
 	since  time.Time   // when it became idle
-	end    *time.Timer // closes the session after channelIdle; nil before it is first idle
+	end    *time.Timer // closes the session after channelIdle; nil until it is first idle
 }
 
-// use returns the session with a sandbox. The caller must call done after the operation. Errors: Unavailable
-// after close.
+// use returns the session with a sandbox. The caller must call done after the operation. Errors: Unavailable after
+// Close.
 func (cs *Channels) use(h driver.Handle) (client *channel.Client, done func(), err error) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -68,13 +68,13 @@ func (cs *Channels) use(h driver.Handle) (client *channel.Client, done func(), e
 		cs.of[h] = s
 	case s.users == 0:
 		cs.idle--
-		s.end.Stop() // if the timer fires nevertheless, it sees the user
+		s.end.Stop() // if the timer fires anyway, it sees the user
 	}
 	s.users++
 	return s.client, sync.OnceFunc(func() { cs.done(h, s) }), nil
 }
 
-// done ends one use. If forget removed the session meanwhile, forget also closes it.
+// done ends one use. If forget removed the session meanwhile, the session is closing already.
 func (cs *Channels) done(h driver.Handle, s *session) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()

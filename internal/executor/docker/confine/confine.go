@@ -14,17 +14,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// oomScore makes the kernel kill sandboxes before the engine and this program when the host runs out of
-// memory. The guest gives commands a higher score.
+// oomScore makes the kernel kill sandboxes before the engine and this program if the host runs out of memory. The guest
+// gives commands a higher score.
 const oomScore = 300
 
-// keeperCapabilities are the initial capabilities of process 1. It uses the first three to hand over the
-// directories, and then drops those. It uses the others to start commands as the sandbox's user and to end
-// them. Commands have none.
+// keeperCapabilities are the initial capabilities of process 1. It uses the first three to hand over the directories,
+// and then drops them. It uses the others to start commands as the sandbox's user and to end them. Commands have none.
 var keeperCapabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETPCAP", "SETUID"}
 
-// Apply confines a container: by the settings of every sandbox, and those of its environment. profile is
-// the default seccomp profile.
+// Apply confines a container with the settings of every sandbox and those of its environment. profile is the default
+// seccomp profile.
 func Apply(h *dockerapi.HostConfig, spec driver.SandboxSpec, is sandbox.Identity, profile string) {
 	c := spec.Confinement.WithDefaults()
 	h.ReadonlyRootfs = true
@@ -46,17 +45,16 @@ func Apply(h *dockerapi.HostConfig, spec driver.SandboxSpec, is sandbox.Identity
 	}
 }
 
-// Sysctls are the kernel settings of a container's network. Engines let every process ping; an empty range of
+// Sysctls are the kernel settings of a container's network. Engines let every process send pings; an empty range of
 // groups forbids it.
 func Sysctls() map[string]string { return map[string]string{"net.ipv4.ping_group_range": "1 0"} }
 
-// pageSize is the most that the last page of a file in memory can waste.
+// pageSize is the most that a file in memory can waste in its last page.
 const pageSize = 4096
 
-// tmpfs returns the writable directories in memory. No program can run from them. Killing the writer does not
-// free their content, so their sizes must always leave the sandbox some memory. Runtimes (runc 1.1) replace
-// the mode by that of the image's directory. So the directories belong to the sandbox's user, and process 1
-// restores the modes.
+// tmpfs returns the writable directories in memory. No program can run from them. Killing the writer does not free
+// their content, so their sizes must always leave the sandbox some memory. Runtimes (runc 1.1) replace the mode with
+// the mode of the image's directory. So the directories belong to the sandbox's user, and process 1 restores the modes.
 func tmpfs(spec driver.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) map[string]string {
 	tmp, run := min(c.TmpMB, spec.Resources.MemoryMB/2), min(c.RunMB, spec.Resources.MemoryMB/16)
 	return map[string]string{
@@ -68,12 +66,12 @@ func tmpfs(spec driver.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) 
 	}
 }
 
-// pendingSignals limits the pending signals and timers of one sandbox. With user namespaces the kernel also
-// counts them for the engine's user, with one limit for all sandboxes together (a few ten thousand).
+// pendingSignals limits the pending signals and timers of one sandbox. With user namespaces the kernel also counts them
+// for the engine's user. That limit (tens of thousands) applies to all sandboxes together.
 const pendingSignals = 1024
 
-// ulimits limit single processes, and what their user has on the whole host. Process 1 sets nproc for
-// commands if the sandbox has a separate user: the kernel counts a user's processes on the whole host.
+// ulimits limit single processes, and the resources of their user on the whole host. Process 1 sets nproc for commands
+// if the sandbox has its own user, because the kernel counts a user's processes on the whole host.
 func ulimits(spec driver.SandboxSpec, c sandbox.Confinement) []*dockerapi.Ulimit {
 	limits := []*dockerapi.Ulimit{
 		{Name: "core", Soft: 0, Hard: 0},
@@ -92,10 +90,10 @@ func BindMount(m sandbox.Mount) dockerapi.Mount {
 		BindOptions: &dockerapi.BindOptions{Propagation: dockerapi.PropagationRPrivate, NonRecursive: true}}
 }
 
-// DiskBytes is what a sandbox may keep on disk, 0 for no limit.
+// DiskBytes is the disk limit of a sandbox, 0 for none.
 func DiskBytes(spec driver.SandboxSpec) int64 { return spec.Resources.DiskMB * 1e6 }
 
-// VolumeSize is the size of a sandbox's volumes in the form of the engine's volume driver, "" for no limit.
+// VolumeSize is the size of a sandbox's volumes in the format of the engine's volume driver, "" for no limit.
 func VolumeSize(spec driver.SandboxSpec) string {
 	if spec.Confinement.DiskLimit != sandbox.DiskEnforced {
 		return ""

@@ -36,7 +36,7 @@ func TestAnOldEngineGetsAProfileThatItUnderstands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A rule that refuses with the default's error is one that old runtimes do not take.
+	// Old runtimes reject a rule that refuses with the default's error.
 	if strings.Contains(text, "errnoRet") || strings.Count(text, seccompRefuse) != 1 {
 		t.Errorf("the profile is %s", text)
 	}

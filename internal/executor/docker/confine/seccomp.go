@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// SeccompOption begins the security option with a profile.
+// SeccompOption is the prefix of the security option with a profile.
 const SeccompOption = "seccomp="
 
-// seccompProfile is in the engine's format, as `docker run --security-opt seccomp=<file>` takes it.
+// seccompProfile is a profile in the engine's format, as for `docker run --security-opt seccomp=<file>`.
 type seccompProfile struct {
 	DefaultAction string `json:"defaultAction"`
 	// Engines before 23 ignore this field and answer EPERM.
@@ -53,14 +53,14 @@ const (
 	opMaskedEq = "SCMP_CMP_MASKED_EQ"
 )
 
-// ProfileFor returns the default profile of sandboxes on an engine of a version.
+// ProfileFor returns the default profile of sandboxes for an engine's version.
 func ProfileFor(version string) (string, error) { return ownProfile(choosesErrnos(version)) }
 
-// ownProfile is the default profile of sandboxes. It allows what the engine's default allows to a container
-// without capabilities, minus what no sandbox needs (seccompcalls.go). It names only native entry points: the
-// kernel kills a program with SIGSYS that uses another, such as a 32-bit one.
+// ownProfile is the default profile of sandboxes. It allows what the engine's default allows to a container without
+// capabilities, minus the calls that no sandbox needs (seccompcalls.go). It names only native entry points: the kernel
+// kills a program with SIGSYS that uses another one, such as a 32-bit one.
 //
-// chosenErrnos: the engine lets a profile choose the error of a refused call. Otherwise all refusals are
+// chosenErrnos means that the engine lets a profile choose the error of a refused call. Otherwise the error is always
 // EPERM.
 func ownProfile(chosenErrnos bool) (string, error) {
 	p := seccompProfile{
@@ -101,8 +101,7 @@ func allowedRules() []*seccompRule {
 	return rules
 }
 
-// refusedRules choose the errors of refused calls. They allow nothing: without them the default refuses the
-// same calls.
+// refusedRules choose the errors of refused calls. They refuse no more than the default does without them.
 func refusedRules() []*seccompRule {
 	refuse := func(errno linuxErrno, names []string, args ...seccompArg) *seccompRule {
 		return &seccompRule{Names: names, Action: seccompRefuse, Errno: &errno, Args: args}

@@ -56,8 +56,7 @@ var allowedCalls = slices.Concat(
 	strings.Fields(`getrandom sysinfo uname`),
 )
 
-// tracingCalls affect processes of the same user unless they forbid it. Debuggers need them, and so does the
-// guest.
+// tracingCalls affect processes of the same user, unless those forbid it. Debuggers and the guest need them.
 var tracingCalls = strings.Fields(`process_vm_readv process_vm_writev ptrace`)
 
 // forbiddenCalls need a privilege that no sandbox has, or escape from it. Programs handle EPERM for them.

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Companions returns the names of a sandbox's companions. It inspects a sandbox once. Errors: as Inspect.
+// Companions returns the names of a sandbox's companions. It inspects each sandbox once. Errors: as for Inspect.
 func (cs *Containers) Companions(ctx context.Context, h driver.Handle) ([]string, error) {
 	if h.Companion != "" {
 		return nil, nil
@@ -38,7 +38,7 @@ func (cs *Containers) RememberCompanions(h driver.Handle, names []string) {
 // ForgetCompanions forgets the names of a sandbox's companions.
 func (cs *Containers) ForgetCompanions(h driver.Handle) { cs.companions.forget(h) }
 
-// observeCompanions observes the companions of a sandbox that exist.
+// observeCompanions observes the existing companions of a sandbox.
 func (obs Observer) observeCompanions(ctx context.Context, h driver.Handle, labels map[string]string,
 	withOutput bool) (map[string]driver.CompanionObservation, error) {
 	names := objects.CompanionNames(labels)
@@ -79,12 +79,12 @@ func (obs Observer) observeCompanions(ctx context.Context, h driver.Handle, labe
 	return found, nil
 }
 
-// companionOutput returns the end of what the program of a companion that has stopped wrote. Process 1 repeats it in
-// the container's log.
+// companionOutput returns the end of the output of a stopped companion's program. Process 1 repeats it in the
+// container's log.
 func (obs Observer) companionOutput(ctx context.Context, h driver.Handle) (string, error) {
 	_, said, err := obs.engine.Output(ctx, objects.SandboxName(h))
 	at := strings.LastIndex(string(said), guest.LastWords)
-	if at < 0 { // it was killed
+	if at < 0 { // process 1 was killed
 		return "", err
 	}
 	return string(said[at+len(guest.LastWords):]), err

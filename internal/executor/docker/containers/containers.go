@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Containers are the containers of sandboxes on an engine, and what this program knows of them.
+// Containers are the containers of sandboxes on an engine, with a cache.
 type Containers struct {
 	engine *engine.Engine
 
@@ -25,7 +25,7 @@ type Containers struct {
 // New returns the containers of sandboxes on an engine.
 func New(e *engine.Engine) *Containers { return &Containers{engine: e} }
 
-// Find lists a sandbox's container. Errors: as Inspect.
+// Find lists a sandbox's container. Errors: as for Inspect.
 func (cs *Containers) Find(ctx context.Context, h driver.Handle) (dockerapi.ContainerSummary, error) {
 	if err := objects.CheckHandle(h); err != nil {
 		return dockerapi.ContainerSummary{}, err
@@ -44,8 +44,8 @@ func (cs *Containers) Find(ctx context.Context, h driver.Handle) (dockerapi.Cont
 	return dockerapi.ContainerSummary{}, cs.absent(ctx, h)
 }
 
-// Inspect returns a sandbox's container. Errors: NotFound only if the engine is the handle's; Unavailable if
-// it is another; Conflict if another object has the container's name.
+// Inspect returns a sandbox's container. Errors: NotFound only if this is the handle's engine; Unavailable if it is
+// another one; Conflict if another object has the container's name.
 func (cs *Containers) Inspect(ctx context.Context, h driver.Handle) (dockerapi.ContainerInspect, error) {
 	if err := objects.CheckHandle(h); err != nil {
 		return dockerapi.ContainerInspect{}, err
@@ -64,8 +64,8 @@ func (cs *Containers) Inspect(ctx context.Context, h driver.Handle) (dockerapi.C
 	return c, err
 }
 
-// absent is the error for a sandbox that the engine does not know: NotFound if the engine is the handle's,
-// Unavailable if that cannot be confirmed.
+// absent is the error for a sandbox that the engine does not know: NotFound if this is the handle's engine, Unavailable
+// if the engine cannot confirm that.
 func (cs *Containers) absent(ctx context.Context, h driver.Handle) error {
 	if err := cs.engine.Confirm(ctx, h.Instance); err != nil {
 		return err
@@ -99,7 +99,7 @@ func HasMount(c dockerapi.ContainerInspect, target string) bool {
 		slices.ContainsFunc(c.HostConfig.Mounts, func(m dockerapi.Mount) bool { return m.Target == target })
 }
 
-// ListsMount is HasMount for a container of a list.
+// ListsMount is HasMount for a listed container.
 func ListsMount(c dockerapi.ContainerSummary, target string) bool {
 	return slices.ContainsFunc(c.Mounts, func(m dockerapi.ContainerMountPoint) bool { return m.Destination == target })
 }

@@ -9,7 +9,7 @@ import (
 // maxKnown limits the sandboxes in the cache.
 const maxKnown = 1 << 14
 
-// known caches something about sandboxes that this program has seen.
+// known caches values of sandboxes that this program has seen.
 type known[V any] struct {
 	mu sync.Mutex
 	of map[driver.Handle]V
@@ -37,14 +37,14 @@ func (k *known[V]) forget(h driver.Handle) {
 	delete(k.of, h)
 }
 
-// Remember caches the id of a container, as its creation or an inspection returned it.
+// Remember caches the id of a container, from its creation or an inspection.
 func (cs *Containers) Remember(h driver.Handle, id string) {
 	if h.Companion == "" {
 		cs.ids.set(h, id)
 	}
 }
 
-// Knows reports whether this program has created a sandbox's container, or has inspected it, on the handle's engine.
+// Knows reports whether this program has created or inspected a sandbox's container on the handle's engine.
 func (cs *Containers) Knows(h driver.Handle) bool {
 	_, known := cs.ids.get(h)
 	return known

@@ -70,7 +70,7 @@ func observe(c dockerapi.ContainerInspect) driver.Observation {
 		o.Resources.PIDs = *c.HostConfig.PidsLimit
 	}
 	if c.Image != labels[objects.LabelImageID] {
-		o.Image = c.Image // no longer the image of the specification's reference
+		o.Image = c.Image // the specification's reference names another image now
 	}
 	return o
 }
@@ -84,7 +84,7 @@ func generationOf(labels map[string]string) int64 {
 	return n
 }
 
-// diedOfMemory reports whether a sandbox ended for lack of memory. The engine's own flag is also set if only
+// diedOfMemory reports whether a sandbox ended because it ran out of memory. The engine's own flag is also set if only
 // a command did, and survives later starts.
 func diedOfMemory(s *dockerapi.ContainerState) bool {
 	const killed = 128 + 9
@@ -135,8 +135,8 @@ func (obs Observer) list(ctx context.Context, what, id string, labels map[string
 // Lookers limits the concurrent inspections of a list.
 const Lookers = 16
 
-// lookAtListed adds what a list lacks: limits and exit codes. It returns the zero value for a container that
-// is gone.
+// lookAtListed inspects a listed container, because a list lacks limits and exit codes. It returns the zero value if
+// the container is gone.
 func (obs Observer) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (driver.Observation, error) {
 	c, err := obs.engine.ContainerWithin(ctx, s.ID, engine.ListedLimit)
 	switch {
@@ -224,11 +224,12 @@ func (obs Observer) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, 
 	return []driver.Boot{i}, nil
 }
 
-// recallLimit limits the wait for past events: an engine whose clock is slow waits for them.
+// recallLimit limits the wait for past events: an engine with a slow clock waits until its clock reaches the end of the
+// range.
 const recallLimit = 2 * time.Second
 
-// remembered returns what the engine's event log says about a removed sandbox. The log has only 256 events,
-// so that may be nothing.
+// remembered returns the boot of a removed sandbox from the engine's event log. The log has only 256 events, so the
+// result may be empty.
 func (obs Observer) remembered(ctx context.Context, h driver.Handle) (i driver.Boot) {
 	ctx, cancel := context.WithTimeout(ctx, recallLimit)
 	defer cancel()
@@ -285,8 +286,8 @@ func (obs Observer) Watch(ctx context.Context, ledgerID string, ready func(), ch
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Some engines answer before they subscribe. Starting slightly in the past, by the engine's clock, closes
-	// that gap.
+	// Some engines answer before they subscribe. To close that gap, the range starts at the engine's time before the
+	// request.
 	messages, failed := obs.engine.API.Events(ctx, dockerapi.EventListOptions{Filters: f, Since: info.SystemTime})
 	select {
 	case err := <-failed:

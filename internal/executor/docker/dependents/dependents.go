@@ -1,4 +1,4 @@
-// Package dependents finds what sandboxes and environments of a ledger left on an engine, and removes it.
+// Package dependents finds and removes what sandboxes and environments of a ledger left on an engine.
 package dependents
 
 import (
@@ -100,7 +100,7 @@ func (cl *Cleaner) imagesOf(ctx context.Context, ledgerID string, f dockerapi.Fi
 	return list, err
 }
 
-// RemoveDependent implements driver.Cleaner. It does not wait: an object in use is a Conflict.
+// RemoveDependent implements driver.Cleaner. It does not wait. Errors: Conflict while the object is in use.
 func (cl *Cleaner) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 	switch l.Kind {
 	case driver.DependentRelay, driver.DependentChannels, driver.DependentRelayImage:
@@ -168,7 +168,7 @@ func (cl *Cleaner) removeImage(ctx context.Context, l driver.Dependent) error {
 	})
 }
 
-// removeNetworks removes every network of the name: two concurrent programs may have created two.
+// removeNetworks removes every network with the name: two concurrent programs may have created two.
 func (cl *Cleaner) removeNetworks(ctx context.Context, l driver.Dependent) error {
 	found, err := engine.Fetch(ctx, cl.engine, engine.Read("find network", l.Name),
 		func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {

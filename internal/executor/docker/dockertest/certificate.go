@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Certificate makes a certificate of 127.0.0.1 that is its own authority, for servers and clients. files are those of
+// Certificate makes a self-signed certificate for 127.0.0.1, for servers and clients. files are the files of a
 // DOCKER_CERT_PATH.
 func Certificate(t testing.TB) (files map[string][]byte, pair tls.Certificate) {
 	t.Helper()

@@ -11,14 +11,14 @@ import (
 
 var versionPrefix = regexp.MustCompile(`^/v[0-9.]+`)
 
-// Clone answers as another machine with the engine's id, on which nothing exists. It makes no changes, and
-// calls changed for each requested change.
+// Clone answers like another machine with the engine's id, on which nothing exists. It makes no changes, and calls
+// changed for each requested change.
 func Clone(changed func(what string)) faulttest.Fault {
 	return func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
 		reply := func(status int, body string) {
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(status)
-			_, _ = io.WriteString(w, body) // a client that is gone needs no answer
+			_, _ = io.WriteString(w, body) // a client that has gone needs no answer
 		}
 		path := versionPrefix.ReplaceAllString(r.URL.Path, "")
 		switch {

@@ -36,7 +36,7 @@ func NewCuttableProxy(t testing.TB) *CuttableProxy {
 	return NewCuttableProxyOn(t, listener, Engine(t).DaemonHost())
 }
 
-// NewCuttableProxyOn starts a proxy from a listener to a host, in the form of DOCKER_HOST. It ends with the test.
+// NewCuttableProxyOn starts a proxy from a listener to a host in DOCKER_HOST format. It ends with the test.
 func NewCuttableProxyOn(t testing.TB, listener net.Listener, host string) *CuttableProxy {
 	t.Helper()
 	daemon, err := dockerapi.ParseHostURL(host)
@@ -71,7 +71,7 @@ func NewCuttableProxyOn(t testing.TB, listener net.Listener, host string) *Cutta
 	return c
 }
 
-// Host is the proxy's address in the form of DOCKER_HOST.
+// Host is the proxy's address in DOCKER_HOST format.
 func (c *CuttableProxy) Host() string { return c.host }
 
 func (c *CuttableProxy) connect(near, far net.Conn) {
@@ -91,7 +91,7 @@ func (w *wire) carry(to, from net.Conn) {
 	}
 }
 
-// leaky drops what is written to it while it is silent.
+// leaky drops all writes while it is silent.
 type leaky struct {
 	to     io.Writer
 	silent *atomic.Bool

@@ -67,7 +67,7 @@ func startDaemon(t testing.TB, o daemonOptions) *Daemon {
 	}
 	d := &Daemon{t: t, dir: dir, mapUsers: o.mapUsers}
 	if o.mapUsers {
-		if err := os.Chmod(dir, 0o711); err != nil { // root of the user namespaces must traverse it
+		if err := os.Chmod(dir, 0o711); err != nil { // the root of the user namespaces must be able to traverse it
 			t.Fatal(err)
 		}
 	}
@@ -137,7 +137,7 @@ func (d *Daemon) Start() {
 	}
 	d.process = exec.Command(args[0], args[1:]...)
 	d.process.Stdout, d.process.Stderr = log, log
-	// A separate network namespace: an engine without a bridge removes any existing one, here the main
+	// A separate network namespace: an engine without a bridge removes an existing one, which here would be the main
 	// engine's.
 	d.process.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if err := d.process.Start(); err != nil {
@@ -163,7 +163,7 @@ func (d *Daemon) Start() {
 	}
 }
 
-// mappedUser is the user whose ids containers get.
+// mappedUser is the user whose subordinate ids containers get.
 const mappedUser = "sandbox-test-remap"
 
 // ownUsers returns a command that runs the engine with a private /etc that contains that user.
@@ -197,7 +197,7 @@ func (d *Daemon) Busybox() string {
 	return ensure(d.t, d.Connect(), BusyboxFiles(d.t), busyboxPath)
 }
 
-// Stop stops the engine as its service manager does.
+// Stop stops the engine as a service manager does.
 func (d *Daemon) Stop() {
 	d.t.Helper()
 	if d.process == nil {

@@ -31,7 +31,7 @@ func Busybox(t testing.TB) string {
 
 const busyboxPath = "ENV PATH=/bin"
 
-// BusyboxFiles returns the files of Busybox's image, for tests that add to them.
+// BusyboxFiles returns the files of Busybox's image, so that tests can add to them.
 func BusyboxFiles(t testing.TB) []File {
 	t.Helper()
 	program, err := os.ReadFile("/bin/busybox")
@@ -85,8 +85,8 @@ func Import(t testing.TB, files []File, changes ...string) string {
 	return ref
 }
 
-// ensure creates an image, whose tag depends on its content, unless the engine has it. It locks out other
-// test processes.
+// ensure creates an image unless the engine has it. Its tag depends on its content. A lock excludes other test
+// processes.
 func ensure(t testing.TB, api *dockerapi.Client, files []File, changes ...string) string {
 	t.Helper()
 	lock := flock.New(filepath.Join(os.TempDir(), "sandbox-test-image.lock"))
@@ -167,7 +167,7 @@ func Engine(t testing.TB) *dockerapi.Client {
 	return api
 }
 
-// KillBeside kills the container whose name is that of the container with this id, without a suffix.
+// KillBeside kills another container: its name is that of the container with this id, without suffix.
 func KillBeside(t testing.TB, id, suffix string) {
 	t.Helper()
 	beside, err := Engine(t).ContainerInspect(t.Context(), id)
@@ -198,7 +198,7 @@ func Named(t testing.TB, prefix string) []string {
 	return named(t.Context(), t, prefix, true)
 }
 
-// Running returns those containers that run or are paused.
+// Running returns the containers of Named that run or are paused.
 func Running(t testing.TB, prefix string) []string {
 	t.Helper()
 	return named(t.Context(), t, prefix, false)

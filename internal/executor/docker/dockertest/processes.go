@@ -11,9 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Processes returns the pids, on this machine, of the processes of a container whose program path ends in
-// name and whose first or second argument is argument. containerID is the full id. The engine must be on this
-// machine.
+// Processes returns the pids, on this machine, of the processes of a container whose program path ends in name and
+// whose first or second argument is argument. containerID is the full id. The engine must be on this machine.
 func Processes(t testing.TB, containerID, name, argument string) (pids []int) {
 	t.Helper()
 	found, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// Programs returns programs of this machine with the libraries that they need, for an image. A program without a slash
-// is found in PATH and comes to /bin, others stay where they are.
+// Programs returns programs of this machine with their libraries, for an image. A program without a slash is found in
+// PATH and goes to /bin. Others keep their path.
 func Programs(t testing.TB, names ...string) (files []File) {
 	t.Helper()
 	seen := make(map[string]bool)

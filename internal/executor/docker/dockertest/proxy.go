@@ -73,5 +73,5 @@ func NewProxyTo(t testing.TB, host string) *Proxy {
 	return p
 }
 
-// Host is the proxy's address as DOCKER_HOST has it.
+// Host is the proxy's address in DOCKER_HOST format.
 func (p *Proxy) Host() string { return p.host }

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Deadlines of one request to the engine. They only matter for an engine that hangs: under load a start takes
+// Deadlines of one request to the engine. They only matter for an engine that hangs. Under load a start can take
 // seconds.
 const (
 	ReadLimit = 15 * time.Second
@@ -28,15 +28,15 @@ const (
 type Request struct {
 	verb, object string
 	Limit        time.Duration
-	// changes: if the answer is lost, the outcome is unknown.
+	// changes means that the outcome is unknown if the answer is lost.
 	changes bool
-	// Reason is the reason of errors that the engine itself returns.
+	// Reason is the reason of errors that the engine returns.
 	Reason sandbox.Reason
-	// Waits: the engine mainly waits for the sandbox, so the request needs no slot.
+	// Waits means that the engine mainly waits for the sandbox or a registry, so the request needs no slot.
 	Waits bool
-	// once: do not repeat it after an internal error of the engine, which may have carried it out.
+	// once forbids a retry after an internal error of the engine, which may have carried out the request.
 	once bool
-	// Late: no caller waits for it, so it comes after others.
+	// Late means that no caller waits for the request, so that others go first.
 	Late bool
 }
 
@@ -45,21 +45,21 @@ func Read(verb, object string) Request {
 	return Request{verb: verb, object: object, Limit: ReadLimit}
 }
 
-// Change is a request that changes an object. reason is the reason of errors that the engine itself returns.
+// Change is a request that changes an object. reason is the reason of errors that the engine returns.
 func Change(verb, object string, reason sandbox.Reason) Request {
 	return Request{verb: verb, object: object, Limit: ChangeLimit, changes: true, Reason: reason}
 }
 
-// An engine answers 500 both for transient and for permanent failures. So such a request is repeated a few
-// times before it fails.
+// An engine answers 500 to both transient and permanent failures. So such a request is retried a few times before it
+// fails.
 const (
 	tries      = 3
 	firstPause = 100 * time.Millisecond
 	pauseGrows = 5 // factor after each attempt
 )
 
-// Do makes one request, repeats it after internal errors of the engine, and classifies its error. call must
-// be idempotent unless r.once.
+// Do makes one request, retries it after internal errors of the engine, and classifies its error. call must be
+// idempotent unless r.once.
 func (e *Engine) Do(ctx context.Context, r Request, call func(context.Context) error) error {
 	var first error
 	pause := firstPause
@@ -80,8 +80,8 @@ func (e *Engine) Do(ctx context.Context, r Request, call func(context.Context) e
 	}
 }
 
-// withFirst adds the engine's first error if the last one differs: a later attempt may fail only because of
-// what the first left behind. The texts decide nothing; a reader need not see one twice.
+// withFirst adds the engine's first error if the last one differs. A later attempt may fail only because of what the
+// first left behind. The comparison of texts only avoids a repetition.
 func withFirst(err, first error) error {
 	if err == nil || first == nil || err.Error() == first.Error() {
 		return err
@@ -89,7 +89,7 @@ func withFirst(err, first error) error {
 	return sandbox.Errorf(sandbox.CodeOf(err), "%w; at first: %w", err, first).WithReason(sandbox.ReasonOf(err))
 }
 
-// try makes a request once, within a slot and its deadline.
+// try makes a request once, in a slot and with its deadline.
 func (e *Engine) try(ctx context.Context, r Request, call func(context.Context) error) error {
 	leave := func(bool) {}
 	if !r.Waits {
@@ -103,7 +103,7 @@ func (e *Engine) try(ctx context.Context, r Request, call func(context.Context) 
 	defer cancel()
 	err := call(ctx)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		_ = e.API.Close() // closes idle connections only: they may be as dead as the one that was used
+		_ = e.API.Close() // closes only idle connections: they may be as dead as the used one
 	}
 	leave(ctx.Err() == nil)
 	return r.Classify(err)
@@ -119,7 +119,7 @@ func Fetch[T any](ctx context.Context, e *Engine, r Request, call func(context.C
 	return answer, err
 }
 
-// Classify gives an error of the client a code. errors.Is still finds the cause.
+// Classify gives a client error a code. errors.Is still finds the cause.
 func (r Request) Classify(err error) error {
 	if err == nil {
 		return nil
@@ -159,8 +159,7 @@ func wasSent(err error) bool {
 		errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
 }
 
-// Await polls until a condition holds, for work of the engine that has no notification. Errors: those of
-// done, and Timeout.
+// Await polls until a condition holds, for work of the engine that sends no notification. Errors: from done; Timeout.
 func Await(ctx context.Context, what string, limit time.Duration, done func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -9,16 +9,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// A sandbox's deadline is by the ledger's clock. The clocks of the ledger, this machine and the engine may
-// differ by any amount, and each may be set at any time. So only the remaining time is passed on, and process
-// 1 gets it for clocks that it can read itself.
+// A sandbox's deadline is by the ledger's clock. The clocks of the ledger, this machine and the engine may differ by
+// any amount, and each may be set at any time. So the ledger and this program pass on only the remaining time, and
+// process 1 gets it for clocks that it can read.
 
 const (
-	// clockAge is how long a reading of the engine's clock is used. An engine on this machine shares its time
-	// since boot, which has precedence, so the reading may be older.
+	// clockAge is how long a reading of the engine's clock is used. An engine on this machine shares its time since boot,
+	// which process 1 prefers. So that reading may be older.
 	clockAge      = time.Minute
 	localClockAge = time.Hour
-	// clockStep is how far this machine's clock may be set meanwhile.
+	// clockStep is the largest tolerated step of this machine's clock since the reading.
 	clockStep = time.Second
 )
 
@@ -56,7 +56,7 @@ func (e *Engine) knownTime(instance string) (time.Time, bool) {
 	c, ok := e.clocks[instance]
 	e.mu.Unlock()
 	now := time.Now()
-	passed := now.Sub(c.at)                             // by a monotonic clock
+	passed := now.Sub(c.at)                             // by the monotonic clock
 	stepped := now.Round(0).Sub(c.at.Round(0)) - passed // by the wall clock
 	limit := clockAge
 	if e.IsLocal() {
@@ -68,7 +68,7 @@ func (e *Engine) knownTime(instance string) (time.Time, bool) {
 // IsLocal reports whether the engine's socket is a file on this machine.
 func (e *Engine) IsLocal() bool { return strings.HasPrefix(e.API.DaemonHost(), "unix://") }
 
-// EndsAt encodes for process 1 when its sandbox ends: at end, by this machine's clock.
+// EndsAt encodes for process 1 that its sandbox ends at end, by this machine's clock.
 func (e *Engine) EndsAt(ctx context.Context, instance string, end time.Time) (wire.Ends, error) {
 	now, err := e.engineTime(ctx, instance)
 	if err != nil {
@@ -82,7 +82,7 @@ func (e *Engine) EndsAt(ctx context.Context, instance string, end time.Time) (wi
 	return ends, nil
 }
 
-// ParseTime parses a time of the engine. Its zero is the year 1.
+// ParseTime parses an engine's time. The engine writes an unset time as the year 1, the zero time.
 func ParseTime(s string) time.Time {
 	t, err := time.Parse(time.RFC3339Nano, s)
 	if err != nil || t.Year() <= 1 {

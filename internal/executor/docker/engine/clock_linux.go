@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bootOfHost returns the id of this machine's boot and the CLOCK_BOOTTIME that is left from now; "" if
-// unknown. An engine in a virtual machine has another boot.
+// bootOfHost returns the id of this machine's boot, and the CLOCK_BOOTTIME at which left has passed; "" if unknown. An
+// engine in a virtual machine has another boot.
 func bootOfHost(left time.Duration) (id string, sinceBoot time.Duration) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

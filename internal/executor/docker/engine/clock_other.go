@@ -4,5 +4,5 @@ package engine
 
 import "time"
 
-// bootOfHost returns nothing: engines run on Linux, so this engine is on another machine.
+// bootOfHost returns nothing: engines run on Linux, so the engine is on another machine.
 func bootOfHost(time.Duration) (id string, sinceBoot time.Duration) { return "", 0 }

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CreateContainer creates a container and returns its id. what is the kind of container in errors.
+// CreateContainer creates a container and returns its id. what names the kind of container in errors.
 func (e *Engine) CreateContainer(ctx context.Context, what, name string, config *dockerapi.ContainerConfig,
 	host *dockerapi.HostConfig) (id string, err error) {
 	made, err := Fetch(ctx, e, Change("create "+what, name, sandbox.ReasonCreationFailed),
@@ -23,14 +23,14 @@ func (e *Engine) CreateContainer(ctx context.Context, what, name string, config 
 	return made.ID, err
 }
 
-// StartContainer starts a container. Running is success.
+// StartContainer starts a container. A running container is success.
 func (e *Engine) StartContainer(ctx context.Context, name string) error {
 	return e.Do(ctx, Change("start container", name, sandbox.ReasonStartFailed), func(ctx context.Context) error {
 		return e.API.ContainerStart(ctx, name, dockerapi.StartOptions{})
 	})
 }
 
-// UnpauseContainer unpauses a container. Engines refuse one that is not paused with different codes.
+// UnpauseContainer unpauses a container. If it is not paused, the error's code depends on the engine.
 func (e *Engine) UnpauseContainer(ctx context.Context, name string) error {
 	return e.Do(ctx, Change("unpause container", name, sandbox.ReasonStartFailed), func(ctx context.Context) error {
 		return e.API.ContainerUnpause(ctx, name)
@@ -52,12 +52,12 @@ func (e *Engine) ContainerWithin(ctx context.Context, id string,
 	})
 }
 
-// Hangs reports whether the engine did not answer about a container, as opposed to a caller that gave up.
+// Hangs reports whether err means that the engine did not answer, as opposed to a caller that gave up.
 func Hangs(ctx context.Context, err error) bool {
 	return ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded)
 }
 
-// StateOf returns the state of a container as that of a sandbox.
+// StateOf converts the state of a container to that of a sandbox.
 func StateOf(s *dockerapi.ContainerState) sandbox.State {
 	switch {
 	case s.Paused:
@@ -90,8 +90,8 @@ func (e *Engine) Output(ctx context.Context, name string) (stdout, stderr []byte
 	return out.Bytes(), problems.Bytes(), err
 }
 
-// ListContainers lists containers, running or not. what and id name them in errors, such as "containers of ledger" and
-// its id.
+// ListContainers lists containers, running or not. what and id appear in errors, such as "containers of ledger" and the
+// ledger's id.
 func (e *Engine) ListContainers(ctx context.Context, what, id string, f dockerapi.Filters) (
 	[]dockerapi.ContainerSummary, error) {
 	return Fetch(ctx, e, Read("list "+what, id), func(ctx context.Context) ([]dockerapi.ContainerSummary, error) {
@@ -114,7 +114,7 @@ func (e *Engine) ContainersOf(ctx context.Context, ledgerID string, r objects.Ro
 	return list, err
 }
 
-// RemovalLimit limits the wait for a removal that the engine is already working on.
+// RemovalLimit limits the wait for a removal in progress.
 const RemovalLimit = 2 * time.Minute
 
 // RemoveContainer removes a container and its anonymous volumes, and returns nil once it is gone.
@@ -122,14 +122,14 @@ func (e *Engine) RemoveContainer(ctx context.Context, id string) error {
 	return e.remove(ctx, Change("remove container", id, sandbox.ReasonRemovalFailed))
 }
 
-// RemoveContainerLate is RemoveContainer for a caller that does not wait: its request comes after others.
+// RemoveContainerLate is RemoveContainer with a late request.
 func (e *Engine) RemoveContainerLate(ctx context.Context, id string) error {
 	r := Change("remove container", id, sandbox.ReasonRemovalFailed)
 	r.Late = true
 	return e.remove(ctx, r)
 }
 
-// remove is RemoveContainer for the request's object.
+// remove is RemoveContainer with a given request.
 func (e *Engine) remove(ctx context.Context, r Request) error {
 	id := r.object
 	err := e.Do(ctx, r, func(ctx context.Context) error {

@@ -1,4 +1,4 @@
-// Package engine is one Docker Engine: its requests with their deadlines, repetitions and errors, its identity and
+// Package engine represents one Docker Engine: its requests with their deadlines, retries and errors, its identity and
 // clock, and the operations on containers, volumes and images that several packages of the driver need. It knows no
 // rules of sandboxes.
 package engine
@@ -15,9 +15,9 @@ import (
 type Config struct {
 	// Logger receives warnings about the engine; nil discards them.
 	Logger *slog.Logger
-	// Calls limits concurrent requests, besides those that hang; 0 means twice the number of CPUs.
+	// Calls limits concurrent requests, except those that hang; 0 means twice the number of CPUs.
 	Calls int
-	// Logins has the credentials for registries that images are pulled from; nil: none.
+	// Logins has the credentials for the registries of images; nil means none.
 	Logins Logins
 }
 
@@ -39,7 +39,7 @@ type Engine struct {
 	clocks   map[string]engineClock // by engine
 }
 
-// New returns the engine of a client. It does not connect. Close of the client ends its use.
+// New returns the engine of a client. It does not connect. The caller closes the client.
 func New(api *dockerapi.Client, cfg Config) *Engine {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)

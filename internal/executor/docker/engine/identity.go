@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// InfoOf returns the engine that answers now, if it is the one that a handle names, by its id and by the
-// witnesses of ledgers. Errors: Unavailable, with ReasonOtherInstance if it is another.
+// InfoOf returns the engine's description if the engine is the one that a handle names, by its id and by the witnesses
+// of ledgers. Errors: Unavailable, with ReasonOtherInstance if it is another engine.
 func (e *Engine) InfoOf(ctx context.Context, instance string) (dockerapi.Info, error) {
 	info, err := e.Info(ctx)
 	if err == nil && info.ID != instance {
@@ -28,13 +28,13 @@ func (e *Engine) otherInstance(found, meant string) error {
 		"connect to that one", found, e.API.DaemonHost(), meant).WithReason(sandbox.ReasonOtherInstance)
 }
 
-// Confirm checks that the engine that answers now is the one with this id. Errors: as InfoOf.
+// Confirm checks that the engine has this id and the witnesses of ledgers. Errors: as for InfoOf.
 func (e *Engine) Confirm(ctx context.Context, instance string) error {
 	_, err := e.InfoOf(ctx, instance)
 	return err
 }
 
-// Info returns the engine's description of itself.
+// Info returns the engine's self-description.
 func (e *Engine) Info(ctx context.Context) (dockerapi.Info, error) {
 	asked := time.Now()
 	info, err := Fetch(ctx, e, Read("ask", "the engine"), e.API.Info)
@@ -56,9 +56,9 @@ func (e *Engine) Info(ctx context.Context) (dockerapi.Info, error) {
 	return info, nil
 }
 
-// CheckLabels checks that an object with one of our names has our labels. Those of a lease may have changed
-// since. Errors: Conflict if something else created it, Unavailable with ReasonOtherInstance if it was created
-// on another engine.
+// CheckLabels checks that an object with one of our names has our labels. Labels of a lease may have changed since.
+// Errors: Conflict if another program created it; Unavailable with ReasonOtherInstance if it was created on another
+// engine.
 func (e *Engine) CheckLabels(kind, name string, have, want map[string]string) error {
 	for k, v := range want {
 		if k != objects.LabelInstance && !strings.HasPrefix(k, objects.LabelOfLease) && have[k] != v {

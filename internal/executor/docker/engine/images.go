@@ -34,8 +34,8 @@ func (e *Engine) FindImage(ctx context.Context, ref, instance string) (dockerapi
 		instance, ref).WithReason(sandbox.ReasonImageNotFound)
 }
 
-// GetImage is FindImage, and pulls an image that is missing where the environment allows it. Errors: NotFound with
-// ReasonImageNotFound, Failed, Invalid.
+// GetImage is FindImage, but it pulls a missing image if pull allows it. Errors: NotFound with ReasonImageNotFound;
+// Failed; Invalid.
 func (e *Engine) GetImage(ctx context.Context, ref, instance string, pull sandbox.ImagePull) (
 	dockerapi.ImageInspect, error) {
 	img, err := e.FindImage(ctx, ref, instance)
@@ -48,7 +48,7 @@ func (e *Engine) GetImage(ctx context.Context, ref, instance string, pull sandbo
 	return e.FindImage(ctx, ref, instance)
 }
 
-// pullImage lets the engine pull an image. The engine waits for the registry, so the request needs no slot.
+// pullImage makes the engine pull an image. The engine waits for the registry, so the request needs no slot.
 func (e *Engine) pullImage(ctx context.Context, ref, instance string) error {
 	var auth string
 	if e.logins != nil {
@@ -67,7 +67,7 @@ func (e *Engine) pullImage(ctx context.Context, ref, instance string) error {
 		_, err = dockerapi.FollowTransfer(ctx, answer)
 		return err
 	})
-	if sandbox.CodeOf(err) == sandbox.NotFound { // there, or to those without a login
+	if sandbox.CodeOf(err) == sandbox.NotFound { // the registry lacks the image or hides it from requests without a login
 		return sandbox.Errorf(sandbox.NotFound, "docker: engine %s has no image %s, and its registry does not give it: %w; "+
 			"check the name, and the login of the reconciler for that registry", instance, ref, err).
 			WithReason(sandbox.ReasonImageNotFound)
@@ -75,14 +75,14 @@ func (e *Engine) pullImage(ctx context.Context, ref, instance string) error {
 	return err
 }
 
-// RemoveImages removes the environment's images of a role except some. A template that is still needed is
+// RemoveImages removes the environment's images of a role, except those to keep. A template that is still needed is
 // created again.
 func (e *Engine) RemoveImages(ctx context.Context, ref driver.EnvironmentRef, r objects.Role,
 	keep ...string) error {
 	return e.RemoveLabelled(ctx, "environment "+ref.EnvironmentID, objects.EnvironmentLabels(ref, r), keep...)
 }
 
-// RemoveLabelled removes the images with the labels except some.
+// RemoveLabelled removes the images with the labels, except those to keep.
 func (e *Engine) RemoveLabelled(ctx context.Context, of string, labels map[string]string, keep ...string) error {
 	found, err := e.ListImages(ctx, "images of", of, objects.Filter(labels))
 	if err != nil {
@@ -103,7 +103,7 @@ func (e *Engine) RemoveLabelled(ctx context.Context, of string, labels map[strin
 	return nil
 }
 
-// ListImages lists images. what and id name them in errors, such as "images of ledger" and its id.
+// ListImages lists images. what and id appear in errors, such as "images of ledger" and the ledger's id.
 func (e *Engine) ListImages(ctx context.Context, what, id string, f dockerapi.Filters) (
 	[]dockerapi.ImageSummary, error) {
 	return Fetch(ctx, e, Read("list "+what, id), func(ctx context.Context) ([]dockerapi.ImageSummary, error) {
@@ -126,7 +126,7 @@ func LabelsOf(img dockerapi.ImageInspect) map[string]string {
 	return img.Config.Labels
 }
 
-// FindOwnImage reports whether the engine has one of our images. Errors: as CheckLabels.
+// FindOwnImage reports whether the engine has one of our images. Errors: as for CheckLabels.
 func (e *Engine) FindOwnImage(ctx context.Context, reference string, labels map[string]string) (bool, error) {
 	have, err := e.Image(ctx, reference)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -148,7 +148,7 @@ func (e *Engine) ImportImage(ctx context.Context, reference string, labels map[s
 	r := Change("import image", reference, sandbox.ReasonCreationFailed)
 	r.Limit = ImportLimit
 	return e.Do(ctx, r, func(ctx context.Context) error {
-		// Each attempt has its own reader: the transport may still read, and closes, that of the one before.
+		// Each attempt has its own reader: the transport may still read, and then close, the previous one.
 		source := dockerapi.ImageImportSource{
 			Source: io.NopCloser(io.NewSectionReader(content, 0, math.MaxInt64)), SourceName: "-",
 		}
@@ -157,7 +157,7 @@ func (e *Engine) ImportImage(ctx context.Context, reference string, labels map[s
 			return err
 		}
 		defer answer.Close()
-		// A failed import returns its error in the answer, after the status.
+		// A failed import returns its error in the body, after the status.
 		if err := dockerapi.Finish(answer); err != nil {
 			return fmt.Errorf("%w: %w", cerrdefs.ErrInternal, err)
 		}

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// slotLimit is the longest time that a request holds a slot. A longer request waits for a resource of its
-// object, such as a container's lock, and does not load the engine.
+// slotLimit is the longest time that a request holds a slot. A longer request waits for a resource of its object, such
+// as a container's lock, and does not load the engine.
 const slotLimit = 5 * time.Second
 
-// stuckFor is how long a hanging object is remembered after its last request.
+// stuckFor is how long an object counts as hanging after its last request.
 const stuckFor = 10 * time.Minute
 
 // lanes assigns slots to requests. Requests about hanging objects have separate slots, so that any number of
@@ -31,7 +31,7 @@ func newLanes(calls int) *lanes {
 	}
 }
 
-// enter waits for a slot. leave returns it and reports whether the engine answered. Errors: those of ctx.
+// enter waits for a slot. leave returns the slot, and records whether the engine answered. Errors: from ctx.
 func (l *lanes) enter(ctx context.Context, object string, late bool) (leave func(answered bool), err error) {
 	lane := &l.clear
 	if err := lane.acquire(ctx, late); err != nil {
@@ -79,8 +79,8 @@ func (l *lanes) markStuck(object string) {
 	l.stuck[object] = now
 }
 
-// prioritySemaphore limits concurrent requests. Requests without a waiting caller come after all others,
-// except that every eighth slot is theirs: they may be late but never starve.
+// prioritySemaphore limits concurrent requests. Late requests, for which no caller waits, come after all others. Every
+// eighth slot is for them, so that they never starve.
 type prioritySemaphore struct {
 	mu    sync.Mutex // guards what follows
 	free  int
@@ -89,10 +89,10 @@ type prioritySemaphore struct {
 	given int // slots given to soon in a row while late had waiters
 }
 
-// lateShare: one in this many slots goes to late requests in any case.
+// lateShare is the share of late requests: one in this many slots.
 const lateShare = 8
 
-// acquire waits for a slot. Errors: those of ctx.
+// acquire waits for a slot. Errors: from ctx.
 func (s *prioritySemaphore) acquire(ctx context.Context, late bool) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (s *prioritySemaphore) acquire(ctx context.Context, late bool) error {
 		*queue = slices.Delete(*queue, i, i+1)
 	}
 	s.mu.Unlock()
-	if i < 0 { // it got the slot at the same moment
+	if i < 0 { // the waiter got its slot at the same moment
 		s.release()
 	}
 	return ctx.Err()

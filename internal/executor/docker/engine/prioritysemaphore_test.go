@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 )
 
-// queue has requests wait for the only slot, in order, and returns the order in which they get it.
+// queue makes requests wait for the only slot, in order, and returns the order in which they get it.
 func queue(t *testing.T, late []bool) []int {
 	t.Helper()
 	s := &prioritySemaphore{free: 1}

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// GuestMode lets a sandbox execute the guest but not read it; its shells execute it to report their state.
+// GuestMode lets a sandbox execute the guest but not read it. Its shells execute it to report their state.
 const GuestMode = 0o711
 
 // Program is one of our programs for an engine's architecture.
@@ -22,7 +22,7 @@ type Program struct {
 	Hash   string
 	// Seccomp is the profile for containers on that engine.
 	Seccomp string
-	// narrow: the engine maps the users of its containers to a small range.
+	// narrow means that the engine maps the users of its containers to a small range.
 	narrow bool
 	// Runtime is the engine's own container runtime.
 	Runtime string
@@ -44,7 +44,7 @@ func (e *Engine) GuestFor(ctx context.Context, instance string) (Program, error)
 	return e.ProgramFor(ctx, "guest", instance, guest.Binary)
 }
 
-// ProgramFor returns a program for an engine. An engine's architecture never changes, so it is read once.
+// ProgramFor returns a program for an engine. It reads the engine's architecture once, because it never changes.
 func (e *Engine) ProgramFor(ctx context.Context, name, instance string,
 	binary func(arch string) ([]byte, error)) (Program, error) {
 	key := name + " " + instance
@@ -59,7 +59,7 @@ func (e *Engine) ProgramFor(ctx context.Context, name, instance string,
 		return p, err
 	}
 	arch := info.Architecture
-	switch arch { // kernel names; Go has others
+	switch arch { // kernel names, which differ from Go's
 	case "x86_64":
 		arch = "amd64"
 	case "aarch64":
@@ -78,10 +78,10 @@ func (e *Engine) ProgramFor(ctx context.Context, name, instance string,
 	return p, nil
 }
 
-// UsualRuntime reports whether a runtime is the engines' default one, which every sandbox proves.
+// UsualRuntime reports whether a runtime is the default of engines, which every sandbox proves.
 func UsualRuntime(runtime string) bool {
 	return runtime == "" || runtime == "runc" || runtime == "io.containerd.runc.v2"
 }
 
-// RuntimeOf is the runtime of sandboxes with a confinement.
+// RuntimeOf returns the runtime of sandboxes with a confinement.
 func (p Program) RuntimeOf(c sandbox.Confinement) string { return cmp.Or(c.Runtime, p.Runtime) }

@@ -15,17 +15,17 @@ import (
 type ProgramImage struct {
 	Reference string
 	Labels    map[string]string
-	// Of is whose program it is, for errors: "relay of ledger x".
+	// Of names the program's owner in errors: "relay of ledger x".
 	Of string
-	// Path and Mode are those of the program.
+	// Path and Mode are the program's.
 	Path string
 	Mode int64
-	// Root is the directory, and UserID and GroupID its owner.
+	// Root is the empty directory, UserID and GroupID its owner.
 	Root            string
 	UserID, GroupID int
 }
 
-// EnsureProgramImage creates the image unless the engine has it. Errors: as FindOwnImage and ImportImage.
+// EnsureProgramImage creates the image unless the engine has it. Errors: as for FindOwnImage and ImportImage.
 func (e *Engine) EnsureProgramImage(ctx context.Context, img ProgramImage, p Program) error {
 	there, err := e.FindOwnImage(ctx, img.Reference, img.Labels)
 	if there || err != nil {

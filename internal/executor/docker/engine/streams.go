@@ -24,11 +24,11 @@ func DialIn(ctx context.Context, dir, name string) (net.Conn, error) {
 	return dialer.DialContext(ctx, "unix", fmt.Sprintf("/proc/self/fd/%d/%s", d.Fd(), name))
 }
 
-// maxDiagnostics limits the retained error output of a program, in bytes.
+// maxDiagnostics limits the error output that is kept of a program, in bytes.
 const maxDiagnostics = 4 << 10
 
-// hijack opens the streams of an exec. The client ignores ctx after it has connected, so a call to a hanging
-// engine is abandoned.
+// hijack opens the streams of an exec. The client ignores ctx after it has connected, so hijack abandons a call to a
+// hanging engine.
 func (e *Engine) hijack(ctx context.Context, execID string) (dockerapi.HijackedResponse, error) {
 	type answer struct {
 		conn dockerapi.HijackedResponse

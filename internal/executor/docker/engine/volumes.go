@@ -9,8 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// RemoveVolume removes a volume if it is ours, and returns nil once it is gone. No running container may use
-// it.
+// RemoveVolume removes a volume if it is ours, and returns nil once it is gone. No running container may use it.
 func (e *Engine) RemoveVolume(ctx context.Context, name string, labels map[string]string) error {
 	look := Read("find volume", name)
 	look.Late = true
@@ -43,12 +42,12 @@ func (e *Engine) RemoveVolume(ctx context.Context, name string, labels map[strin
 	})
 }
 
-// EnsureVolume creates a volume, or finds ours: the engine answers alike to both.
+// EnsureVolume creates a volume or finds ours: the engine gives both the same answer.
 func (e *Engine) EnsureVolume(ctx context.Context, name string, labels map[string]string) error {
 	return e.EnsureSizedVolume(ctx, name, labels, "")
 }
 
-// EnsureSizedVolume is EnsureVolume with a size limit in bytes, unless size is "".
+// EnsureSizedVolume is EnsureVolume with a size limit in bytes; "" means none.
 func (e *Engine) EnsureSizedVolume(ctx context.Context, name string, labels map[string]string, size string) error {
 	var options map[string]string
 	if size != "" {
@@ -64,7 +63,7 @@ func (e *Engine) EnsureSizedVolume(ctx context.Context, name string, labels map[
 	return e.CheckLabels("volume", name, v.Labels, labels)
 }
 
-// ListVolumes lists volumes. what and id name them in errors, such as "volumes of ledger" and its id.
+// ListVolumes lists volumes. what and id appear in errors, such as "volumes of ledger" and the ledger's id.
 func (e *Engine) ListVolumes(ctx context.Context, what, id string, f dockerapi.Filters) (
 	[]*dockerapi.Volume, error) {
 	found, err := Fetch(ctx, e, Read("list "+what, id), func(ctx context.Context) (dockerapi.VolumeListResponse, error) {
@@ -80,7 +79,7 @@ func (e *Engine) VolumesOf(ctx context.Context, ref driver.EnvironmentRef, r obj
 	return e.ListVolumes(ctx, "volumes of environment", ref.EnvironmentID, f)
 }
 
-// Volume inspects one of our volumes. Errors: NotFound, and as CheckLabels.
+// Volume inspects one of our volumes. Errors: NotFound; as for CheckLabels.
 func (e *Engine) Volume(ctx context.Context, name string, labels map[string]string) (dockerapi.Volume, error) {
 	v, err := Fetch(ctx, e, Read("find volume", name), func(ctx context.Context) (dockerapi.Volume, error) {
 		return e.API.VolumeInspect(ctx, name)
@@ -98,7 +97,7 @@ func (e *Engine) TryRemoveVolume(ctx context.Context, name string) error {
 	})
 }
 
-// VolumeMount mounts a volume at target. labels are for an engine that has to create it.
+// VolumeMount mounts a volume at target. If the engine has to create the volume, it gives it labels.
 func VolumeMount(name, target string, labels map[string]string) dockerapi.Mount {
 	return dockerapi.Mount{
 		Type:          dockerapi.MountTypeVolume,

@@ -12,17 +12,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An engine's id does not identify a machine: Engine 20.10 keeps it in a file that every clone of the machine
-// has. The witness of a ledger is an empty volume whose name ends in the number, because an engine cannot
-// change labels of volumes, and can list volumes by label. A higher one is created before the lower ones are
-// removed.
+// An engine's id does not identify a machine: Engine 20.10 keeps it in a file, which clones of the machine share. The
+// witness of a ledger is an empty volume whose name ends in its number, because an engine cannot change labels of
+// volumes, but can list volumes by label. The next volume is created before the previous ones are removed.
 
 // Witnesses are the witnesses of ledgers on an engine. They implement driver.Witnesser.
 type Witnesses struct {
 	engine *Engine
 
 	mu sync.Mutex // guards what follows
-	// numbers are the known witnesses of engines, in order. The last one must exist.
+	// numbers are the known witnesses on engines, in ascending order. The last one must exist.
 	numbers map[witnessed][]int64
 }
 
@@ -52,8 +51,8 @@ func (w *Witnesses) Witness(ctx context.Context, ledgerID, instance string) (int
 	return slices.Max(numbers), nil
 }
 
-// LeaveWitness implements driver.Witnesser. It keeps the previous number, so that no caller waits for its
-// removal. The next call removes it, and retries failed removals.
+// LeaveWitness implements driver.Witnesser. It keeps the previous number, so that no caller waits for its removal. The
+// next call removes it and retries failed removals.
 func (w *Witnesses) LeaveWitness(ctx context.Context, ledgerID, instance string, n int64) error {
 	if err := objects.CheckLedger(ledgerID, instance); err != nil {
 		return err
@@ -79,8 +78,8 @@ func (w *Witnesses) LeaveWitness(ctx context.Context, ledgerID, instance string,
 	return err
 }
 
-// removeWitnesses removes numbers and returns those that are gone. The caller knows that they are the
-// ledger's: it created them or found them by label.
+// removeWitnesses removes numbers and returns those that are gone. The caller must know that they are the ledger's,
+// because it created them or found them by label.
 func (w *Witnesses) removeWitnesses(ctx context.Context, of witnessed, numbers []int64) (removed []int64) {
 	for _, n := range numbers {
 		name := witnessVolume(of.ledgerID, n)
@@ -127,15 +126,15 @@ func (w *Witnesses) witnesses(ctx context.Context, ledgerID, instance string) ([
 	var numbers []int64
 	for _, v := range found {
 		n, err := strconv.ParseInt(v.Name[strings.LastIndexByte(v.Name, '-')+1:], 10, 64)
-		if err == nil && v.Name == witnessVolume(ledgerID, n) { // foreign volumes may have copies of our labels
+		if err == nil && v.Name == witnessVolume(ledgerID, n) { // another program may have copied our labels to its volumes
 			numbers = append(numbers, n)
 		}
 	}
 	return numbers, nil
 }
 
-// recognize returns an error if the engine has the right id but lacks the latest number that it must have.
-// Errors: Unavailable, with ReasonOtherInstance.
+// recognize returns an error if the engine has the right id but lacks the latest witness that it must have. Errors:
+// Unavailable with ReasonOtherInstance.
 func (w *Witnesses) recognize(ctx context.Context, instance string) error {
 	w.mu.Lock()
 	wanted := make(map[string]int64, 1)

@@ -17,16 +17,16 @@ var (
 	_ driver.CredentialBroker = Broker{}
 )
 
-// Broker gives gateways the keys of models and the credentials of hosts, and reads what they record.
+// Broker gives gateways the keys of models and the credentials of hosts, and reads their records.
 type Broker struct{ gateways *Gateways }
 
 // Broker returns the broker of the gateways.
 func (gs *Gateways) Broker() Broker { return Broker{gs} }
 
-// LLMAddress is where sandboxes reach the LLM routes, before their names.
+// LLMAddress is the address of the LLM routes in sandboxes. A route's name follows it.
 const LLMAddress = "http://" + guest.ProxyAddress + llm.Prefix
 
-// ServeLLM implements driver.LLMBroker. The keys go through the gateway's control socket, and are in no file.
+// ServeLLM implements driver.LLMBroker. The keys pass through the gateway's control socket and are in no file.
 func (b Broker) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings) error {
 	if _, err := b.gateways.volumeDir(ctx, ref); err != nil { // NotFound without a gateway
 		return err
@@ -45,7 +45,7 @@ func (b Broker) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s drive
 		func(ctx context.Context, c *control.Client) error { return c.SetLLM(ctx, cfg) })
 }
 
-// ServeCredentials implements driver.CredentialBroker, in the way of ServeLLM.
+// ServeCredentials implements driver.CredentialBroker. It works like ServeLLM.
 func (b Broker) ServeCredentials(ctx context.Context, ref driver.EnvironmentRef,
 	credentials map[string]driver.Credential) error {
 	if _, err := b.gateways.volumeDir(ctx, ref); err != nil { // NotFound without a gateway

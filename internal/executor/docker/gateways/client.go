@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// clientOf returns the client of an environment's gateway. It connects on demand, and again when the
+// clientOf returns the client of an environment's gateway. The client connects on demand, and reconnects if the
 // connection breaks.
 func (gs *Gateways) clientOf(ref driver.EnvironmentRef) *control.Client {
 	gs.mu.Lock()
@@ -38,8 +38,8 @@ func (gs *Gateways) disconnect(ref driver.EnvironmentRef) {
 	}
 }
 
-// call calls the gateway. It starts a missing gateway first, and waits for one that has just started.
-// Errors: Failed if the gateway refuses, Unavailable if it does not answer, NotFound as create.
+// call calls the gateway. It starts a missing gateway first, and waits for one that has just started. Errors: Failed if
+// the gateway refuses; Unavailable if it does not answer; NotFound as for create.
 func (gs *Gateways) call(ctx context.Context, ref driver.EnvironmentRef, what string,
 	do func(context.Context, *control.Client) error) error {
 	l := gs.clientOf(ref)

@@ -17,21 +17,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxHostEntries is how many exact hosts get an address in a sandbox, from 127.1.0.1 to 127.1.0.254. Each
-// costs process 1 some memory. Further hosts, like every *.domain, are reached only through the proxy.
+// maxHostEntries limits the exact hosts that get an address in a sandbox, from 127.1.0.1 to 127.1.0.254. Each costs
+// process 1 some memory. The proxy alone reaches further hosts, and every *.domain.
 const maxHostEntries = 254
 
-// Path is how a sandbox reaches its gateway. The zero value means not at all.
+// Path is how a sandbox reaches its gateway. The zero value means that it does not.
 type Path struct {
 	dir     string // the sandbox's directory in the gateway's volume, on the engine's host
-	proxied bool   // programs use the gateway as their proxy; otherwise it has LLM routes only
+	proxied bool   // programs use the gateway as their proxy; otherwise it only has LLM routes
 	trusts  bool   // programs trust the gateway's authority, because it adds credentials
 	entries []string
 	hosts   []wire.EgressHost
 }
 
-// Open registers a sandbox at its gateway: the gateway's directory for it exists before the sandbox's
-// container, and the policy before its first program.
+// Open registers a sandbox at its gateway: its directory in the gateway's volume exists before its container, and its
+// policy before its first program.
 func (gs *Gateways) Open(ctx context.Context, spec driver.SandboxSpec) (Path, error) {
 	ref := objects.EnvironmentOf(spec.Handle)
 	if err := gs.Admit(ctx, spec); err != nil {
@@ -50,8 +50,8 @@ func (gs *Gateways) Open(ctx context.Context, spec driver.SandboxSpec) (Path, er
 	return w, nil
 }
 
-// Admit registers a sandbox and its agent at the gateway. A gateway that lost its volume also gets the
-// policy.
+// Admit registers a sandbox and its agent at the gateway. A gateway that has lost its volume gets the policy
+// first.
 func (gs *Gateways) Admit(ctx context.Context, spec driver.SandboxSpec) error {
 	return gs.call(ctx, objects.EnvironmentOf(spec.Handle), "admit sandbox "+spec.SandboxID,
 		func(ctx context.Context, c *control.Client) error {
@@ -69,10 +69,10 @@ func (gs *Gateways) Admit(ctx context.Context, spec driver.SandboxSpec) error {
 		})
 }
 
-// trusts reports whether a sandbox is created with the gateway's authority.
+// trusts reports whether a sandbox trusts the gateway's authority.
 func trusts(spec driver.SandboxSpec) bool { return len(spec.Egress.Credentials) > 0 }
 
-// Leave unregisters a sandbox at the gateway, if its environment has one.
+// Leave unregisters a sandbox at the gateway if its environment has one.
 func (gs *Gateways) Leave(ctx context.Context, h driver.Handle) error {
 	_, err := gs.volumeDir(ctx, objects.EnvironmentOf(h))
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -87,8 +87,8 @@ func (gs *Gateways) Leave(ctx context.Context, h driver.Handle) error {
 		})
 }
 
-// EnsureKnown ensures that the gateway of a sandbox runs, if this program has used it before. For others
-// the check would cost engine time, and a gateway that crashes restarts anyway.
+// EnsureKnown ensures that the gateway of a sandbox runs, if this program has used it before. For other gateways the
+// check would cost engine time. A crashed gateway restarts anyway.
 func (gs *Gateways) EnsureKnown(ctx context.Context, h driver.Handle) error {
 	gs.mu.Lock()
 	_, known := gs.clients[objects.EnvironmentOf(h)]
@@ -132,7 +132,7 @@ func (w Path) Apply(h *dockerapi.HostConfig) {
 	if w.dir == "" {
 		return
 	}
-	// With this kind of mount, a missing directory is an error and is not created.
+	// With this kind of mount, the engine reports a missing directory instead of creating it.
 	h.Mounts = append(h.Mounts,
 		dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: w.dir, Target: guest.EgressDir, ReadOnly: true})
 	h.ExtraHosts = w.entries
@@ -151,7 +151,7 @@ func (w Path) Arguments() ([]string, error) {
 	return []string{"-egress", string(b)}, err
 }
 
-// Variables point programs to the proxy, and to the authorities that they trust.
+// Variables point programs to the proxy and to the authorities that they trust.
 func (w Path) Variables() map[string]string {
 	if !w.proxied {
 		return nil
@@ -159,7 +159,8 @@ func (w Path) Variables() map[string]string {
 	return ProxyVariables(w.trusts)
 }
 
-// ProxyVariables point programs to the proxy of their sandbox. trusts: they also trust the gateway's authority.
+// ProxyVariables point programs to the proxy of their sandbox. trusts means that they also trust the gateway's
+// authority.
 func ProxyVariables(trusts bool) map[string]string {
 	env := make(map[string]string)
 	for name, value := range map[string]string{
@@ -170,7 +171,7 @@ func ProxyVariables(trusts bool) map[string]string {
 		env[name], env[strings.ToLower(name)] = value, value
 	}
 	if trusts {
-		// Node.js and Deno add to the authorities that they have, all others replace them.
+		// Node.js and Deno add these authorities to their own; all other programs replace theirs.
 		for _, name := range []string{"NODE_EXTRA_CA_CERTS", "DENO_CERT"} {
 			env[name] = guest.EgressDir + "/" + credential.CertificateFile
 		}

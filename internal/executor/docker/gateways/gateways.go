@@ -1,5 +1,5 @@
-// Package gateways runs the gateways of environments, through which sandboxes reach other hosts and models, and gives
-// sandboxes their way to them.
+// Package gateways runs the gateways of environments, through which sandboxes reach other hosts and models. It gives
+// sandboxes their path to them.
 package gateways
 
 import (
@@ -22,24 +22,24 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An environment with a restricted network or with LLM routes has a gateway: one container, of an image with only the
-// gateway's program, and one volume with the gateway's data and a directory for each sandbox. A sandbox sees only its
-// own directory of the volume, bound by its path on the engine's host. (volume-subpath would bind the whole volume on
-// engines before 26.)
+// An environment with a restricted network or with LLM routes has a gateway: a container and a volume. The image has
+// only the gateway's program. The volume has the gateway's data and a directory for each sandbox. A sandbox sees only
+// its own directory, bound by its path on the engine's host. (volume-subpath would bind the whole volume on engines
+// before 26.)
 
 // Gateways are the gateways on an engine.
 type Gateways struct {
 	engine *engine.Engine
 	config Config
-	// removeRelay removes the relay of an environment's ledger, unless something else on the engine needs it.
+	// removeRelay removes the relay of an environment's ledger, unless another object on the engine needs it.
 	removeRelay func(ctx context.Context, ref driver.EnvironmentRef) error
 
 	mu      sync.Mutex // guards what follows
 	clients map[driver.EnvironmentRef]*control.Client
 }
 
-// New returns the gateways on an engine. removeRelay removes the relay of an environment's ledger, unless something
-// else on the engine needs it: an environment that was removed during a call takes it along.
+// New returns the gateways on an engine. removeRelay removes the relay of an environment's ledger, unless another
+// object on the engine needs it. A call uses it if the environment was removed meanwhile.
 func New(e *engine.Engine, config Config,
 	removeRelay func(ctx context.Context, ref driver.EnvironmentRef) error) *Gateways {
 	return &Gateways{
@@ -60,7 +60,7 @@ func (gs *Gateways) Close() {
 // Limits of a gateway's container. Its memory suffices for the maximum of 4096 connections.
 const (
 	memory        = 256 << 20
-	heap          = "200MiB" // less than that, so that it collects garbage before the kernel kills it
+	heap          = "200MiB" // less than memory, so that it collects garbage before the kernel kills it
 	maxPIDs int64 = 128
 )
 
@@ -71,14 +71,13 @@ const startLimit = engine.ChangeLimit
 type Config struct {
 	// Network is the engine's network for gateways; empty means the default bridge.
 	Network string
-	// DNS are the name servers of gateways, Hosts additional names as name:address. Empty means the engine's
-	// defaults.
+	// DNS are the name servers of gateways, Hosts additional names as name:address. Empty means the engine's defaults.
 	DNS, Hosts []string
 	// Upstream is an HTTP proxy for gateways; nil means none.
 	Upstream *control.Upstream
 }
 
-// Validate checks what does not need an engine. Errors: Invalid.
+// Validate checks all that it can without an engine. Errors: Invalid.
 func (g Config) Validate() error {
 	for _, server := range g.DNS {
 		if _, err := netip.ParseAddr(server); err != nil {
@@ -100,8 +99,8 @@ func (g Config) Validate() error {
 	return nil
 }
 
-// Ensure starts an environment's gateway and sets its rules. A gateway of another release or with
-// another configuration is replaced, which ends its connections.
+// Ensure starts an environment's gateway and sets its rules. It replaces a gateway of another release or with another
+// configuration, which ends its connections.
 func (gs *Gateways) Ensure(ctx context.Context, ref driver.EnvironmentRef, rules sandbox.Egress) error {
 	if err := gs.start(ctx, ref); err != nil {
 		return err
@@ -120,7 +119,7 @@ func (gs *Gateways) Ensure(ctx context.Context, ref driver.EnvironmentRef, rules
 		})
 }
 
-// checkProvisioned checks that an environment was provisioned, and not removed since. Errors: NotFound.
+// checkProvisioned checks that an environment was provisioned and not removed since. Errors: NotFound.
 func (gs *Gateways) checkProvisioned(ctx context.Context, ref driver.EnvironmentRef) error {
 	found, err := gs.engine.VolumesOf(ctx, ref, objects.RoleGuest)
 	if err == nil && len(found) == 0 {
@@ -129,7 +128,7 @@ func (gs *Gateways) checkProvisioned(ctx context.Context, ref driver.Environment
 	return err
 }
 
-// start only starts the container.
+// start starts the container. It sets no rules.
 func (gs *Gateways) start(ctx context.Context, ref driver.EnvironmentRef) error {
 	p, err := gs.engine.ProgramFor(ctx, "gateway", ref.Instance, gateway.Binary)
 	if err != nil {
@@ -163,14 +162,15 @@ func (gs *Gateways) start(ctx context.Context, ref driver.EnvironmentRef) error 
 	return gs.engine.StartContainer(ctx, name)
 }
 
-// create creates the container, with its volume and image. Errors: NotFound if the engine has no guest volume of
-// the environment: its removal, which takes the gateway along, begins with those.
+// create creates the container with its volume and image. Errors: NotFound if the engine has no guest volume of the
+// environment. Deprovision removes those first and the gateway afterwards.
 func (gs *Gateways) create(ctx context.Context, ref driver.EnvironmentRef, reference string, p engine.Program) error {
 	if err := gs.checkProvisioned(ctx, ref); err != nil {
 		return err
 	}
 	err := gs.createParts(ctx, ref, reference, p)
-	// Another caller may have removed the environment meanwhile. What was made since goes even if ctx has ended.
+	// Another caller may have removed the environment meanwhile. Then remove what this call created, even if ctx has
+	// ended.
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), engine.ChangeLimit)
 	defer cancel()
 	gone := gs.checkProvisioned(bounded, ref)
@@ -219,7 +219,7 @@ func (gs *Gateways) hostConfig(ref driver.EnvironmentRef, profile string) *docke
 		on = dockerapi.NetworkBridge
 	}
 	return &dockerapi.HostConfig{
-		// Not NoCopy: the engine gives the new volume the owner that the image sets, the gateway's user.
+		// Not NoCopy: the engine gives the new volume the owner in the image, the gateway's user.
 		Mounts:         []dockerapi.Mount{engine.VolumeMount(objects.EgressVolume(ref), gateway.Root, egressLabels(ref))},
 		NetworkMode:    on,
 		DNS:            gs.config.DNS,
@@ -246,7 +246,7 @@ func (gs *Gateways) ensureImage(ctx context.Context, ref driver.EnvironmentRef,
 	}, p)
 }
 
-// Remove removes an environment's gateway with its volume and images. Absent is success.
+// Remove removes an environment's gateway with its volume and images. An absent gateway is success.
 func (gs *Gateways) Remove(ctx context.Context, ref driver.EnvironmentRef) error {
 	gs.disconnect(ref)
 	name, labels := objects.GatewayName(ref), objects.EnvironmentLabels(ref, objects.RoleGateway)

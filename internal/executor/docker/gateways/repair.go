@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Examine returns the problem of an environment's gateway, "" if it works. It removes a gateway that
-// hangs; the gateway's configuration is in its volume.
+// Examine returns the problem of an environment's gateway, or "". It removes a gateway that hangs. The gateway's
+// configuration survives in its volume.
 func (gs *Gateways) Examine(ctx context.Context, ref driver.EnvironmentRef) (string, error) {
 	name := objects.GatewayName(ref)
 	c, err := gs.engine.Container(ctx, name)

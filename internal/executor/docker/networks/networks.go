@@ -1,4 +1,4 @@
-// Package networks gives each sandbox with network full a bridge of its own, and removes it.
+// Package networks creates and removes the bridge of each sandbox with network full.
 package networks
 
 import (
@@ -20,17 +20,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A sandbox with network full has its own bridge, with a subnet from a configured pool. The engine's default
-// pools end after some thirty networks. With one prefix for all subnets, the host's operator writes firewall
-// rules once. Engines isolate their bridges from each other.
+// A sandbox with network full has its own bridge, with a subnet from a configured pool. The engine's default pools are
+// used up after some thirty networks. All subnets share one prefix, so the host's operator writes firewall rules only
+// once. Engines isolate their bridges from each other.
 
-// DefaultPool provides the subnets of sandboxes with network full: 4096, in a part of 10.0.0.0/8 that
-// neither engines nor common routers assign by default.
+// DefaultPool provides the subnets of sandboxes with network full: 4096, in a part of 10.0.0.0/8 that neither engines
+// nor common routers assign by default.
 var DefaultPool = netip.MustParsePrefix("10.213.0.0/16")
 
 // The size of one subnet, and the largest pool.
 const (
-	// subnetBits leaves 13 addresses besides the bridge's. Docker accepts at most a /29 on all engines.
+	// subnetBits leaves 13 addresses besides the bridge's. A /29 is the smallest subnet that all engines accept.
 	subnetBits  = 28
 	maxPoolBits = 12 // 65,536 subnets
 )
@@ -39,7 +39,7 @@ const (
 type Networks struct {
 	engine *engine.Engine
 	pool   netip.Prefix // of subnets
-	// creating holds an element while a network is being created.
+	// creating holds an element while this program creates a network.
 	creating chan struct{}
 }
 
@@ -48,11 +48,11 @@ func New(e *engine.Engine, pool netip.Prefix) *Networks {
 	return &Networks{engine: e, pool: pool, creating: make(chan struct{}, 1)}
 }
 
-// subnetTries limits the attempts if another caller, or a network that the engine does not list, took a
-// subnet first.
+// subnetTries limits the attempts to find a subnet. Another caller, or a network that the engine does not list, may
+// have taken it.
 const subnetTries = 64
 
-// createdElsewherePause is the pause before the next try while another caller creates the same network.
+// createdElsewherePause is the pause before the next attempt while another caller creates the same network.
 const createdElsewherePause = 200 * time.Millisecond
 
 // ParsePool parses a pool for Config. Errors: Invalid.
@@ -77,10 +77,10 @@ func CheckPool(p netip.Prefix) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// Open creates the network of a sandbox, or finds it, and returns its name. The engine refuses a
-// subnet that overlaps another, so callers on any machine may try concurrently. It creates networks one by
-// one anyway, and before 25.0 it can give one name to two concurrent callers. So this program creates one at
-// a time. Errors: CapacityExceeded if the pool is used up.
+// Open finds or creates the network of a sandbox, and returns its name. The engine refuses a subnet that overlaps
+// another, so callers on any machine may try concurrently. This program creates one network at a time: the engine does
+// so anyway, and before 25.0 it can give one name to two concurrent callers. Errors: CapacityExceeded if the pool is
+// used up.
 func (ns *Networks) Open(ctx context.Context, spec driver.SandboxSpec) (string, error) {
 	h := spec.Handle
 	select {
@@ -114,7 +114,7 @@ func (ns *Networks) Open(ctx context.Context, spec driver.SandboxSpec) (string, 
 		switch {
 		case last == nil:
 			return name, nil
-		case cerrdefs.IsPermissionDenied(last): // another caller was faster, or the engine uses the subnet otherwise
+		case cerrdefs.IsPermissionDenied(last): // another caller was faster, or the engine uses the subnet for something else
 			refused[subnet] = last
 		case sandbox.CodeOf(last) != sandbox.Conflict:
 			return "", last
@@ -132,8 +132,8 @@ func (ns *Networks) Open(ctx context.Context, spec driver.SandboxSpec) (string, 
 	return "", ns.usedUp(h, refused)
 }
 
-// usedUp is the error of a pool without a free subnet. refused has the answers of the engine about subnets that no
-// listed network uses.
+// usedUp is the error for a pool without a free subnet. refused has the engine's answers about subnets that no listed
+// network uses.
 func (ns *Networks) usedUp(h driver.Handle, refused map[netip.Prefix]error) error {
 	err := sandbox.Errorf(sandbox.CapacityExceeded, "docker: sandbox %s: the pool %s has no free subnet on engine "+
 		"%s; it has room for %d sandboxes with network full; end some, or set a larger --network-pool",
@@ -144,7 +144,7 @@ func (ns *Networks) usedUp(h driver.Handle, refused map[netip.Prefix]error) erro
 	return sandbox.Errorf(sandbox.CapacityExceeded, "%w: %w", err, errors.Join(slices.Collect(maps.Values(refused))...))
 }
 
-// createdElsewhere is the error of a network that another caller creates, and that the engine does not list in time.
+// createdElsewhere is the error for a network that another caller creates and the engine does not list in time.
 func createdElsewhere(h driver.Handle, causes ...error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "docker: sandbox %s: another caller creates its network, which the engine "+
 		"does not list yet (retry): %w", h.SandboxID, errors.Join(causes...))
@@ -158,15 +158,14 @@ func (ns *Networks) create(ctx context.Context, name string, subnet netip.Prefix
 		_, err := ns.engine.API.NetworkCreate(ctx, name, dockerapi.NetworkCreateOptions{
 			Driver: "bridge", EnableIPv6: &noIPv6, Labels: labels,
 			IPAM: &dockerapi.IPAM{Driver: "default", Config: []dockerapi.IPAMConfig{{Subnet: subnet.String()}}},
-			// No other container belongs on this network. One that is attached anyway cannot be reached
-			// either.
+			// No other container belongs on this network. The option also isolates one that is attached anyway.
 			Options: map[string]string{"com.docker.network.bridge.enable_icc": "false"},
 		})
 		return err
 	})
 }
 
-// taken lists the subnets of networks, and those that were refused.
+// taken lists the subnets of networks, and the refused ones.
 func taken(all []dockerapi.NetworkSummary, refused map[netip.Prefix]error) []netip.Prefix {
 	var used []netip.Prefix
 	for _, n := range all {
@@ -184,8 +183,7 @@ func taken(all []dockerapi.NetworkSummary, refused map[netip.Prefix]error) []net
 
 func subnetsOf(pool netip.Prefix) int { return 1 << (subnetBits - pool.Bits()) }
 
-// freeSubnet returns a random subnet of the pool that overlaps none in use. Concurrent callers rarely get the
-// same one.
+// freeSubnet returns a random subnet of the pool that overlaps no used one. Concurrent callers rarely get the same one.
 func freeSubnet(pool netip.Prefix, used []netip.Prefix) (netip.Prefix, bool) {
 	n := subnetsOf(pool)
 	busy := make([]bool, n)
@@ -217,7 +215,7 @@ func number(a netip.Addr) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// List lists networks by label. Two concurrent programs may have created two for one sandbox.
+// List lists networks by label. Two concurrent programs may have created two networks for one sandbox.
 func (ns *Networks) List(ctx context.Context, labels map[string]string) ([]dockerapi.NetworkSummary, error) {
 	return engine.Fetch(ctx, ns.engine, engine.Read("list networks of ledger", labels[objects.LabelLedger]),
 		func(ctx context.Context) ([]dockerapi.NetworkSummary, error) {
@@ -248,7 +246,7 @@ func (ns *Networks) Remove(ctx context.Context, labels map[string]string) error 
 	return nil
 }
 
-// TryRemove removes a network. Absent is success. Errors: Conflict while it is in use.
+// TryRemove removes a network. An absent network is success. Errors: Conflict while it is in use.
 func (ns *Networks) TryRemove(ctx context.Context, n dockerapi.NetworkSummary) error {
 	r := engine.Change("remove network", n.Name, sandbox.ReasonRemovalFailed)
 	r.Late = true

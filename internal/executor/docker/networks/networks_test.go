@@ -17,14 +17,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// answers are those of an engine to requests about networks.
+// answers are an engine's answers to requests about networks.
 type answers struct {
 	list    string // JSON
 	create  http.HandlerFunc
 	creates atomic.Int64
 }
 
-// networks returns the networks of an engine with these answers, and a pool with room for one.
+// networks returns the networks of an engine with these answers. Its pool has one subnet.
 func (a *answers) networks(t *testing.T) *Networks {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +78,7 @@ func TestAPoolThatIsUsedUpSaysWhy(t *testing.T) {
 	}
 }
 
-// TestANetworkThatAnotherCallerCreatesIsAwaited has a name that is taken while no list has it.
+// TestANetworkThatAnotherCallerCreatesIsAwaited uses a name that is taken but that no list has.
 func TestANetworkThatAnotherCallerCreatesIsAwaited(t *testing.T) {
 	t.Parallel()
 	a := &answers{list: "[]", create: refuse(http.StatusConflict, "network with name exists already")}

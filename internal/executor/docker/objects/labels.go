@@ -11,8 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Labels of everything that this program creates. An engine cannot change a label, so they hold only constant
-// values.
+// Labels of every object that this program creates. An engine cannot change a label, so they hold only constant values.
 const (
 	labelPrefix      = "io.sandbox-lease."
 	LabelProvider    = labelPrefix + "provider"
@@ -21,7 +20,7 @@ const (
 	LabelRole        = labelPrefix + "role"
 	LabelSandbox     = labelPrefix + "sandbox"
 	// LabelCompanion is the name of the companion that an object belongs to. labelCompanions, of a sandbox's container,
-	// are the names of its companions, separated by commas.
+	// has the names of its companions, separated by commas.
 	LabelCompanion  = labelPrefix + "companion"
 	labelCompanions = labelPrefix + "companions"
 	// LabelInstance is the engine that the object was created on.
@@ -29,15 +28,16 @@ const (
 	LabelLease      = labelPrefix + "lease"
 	LabelGeneration = labelPrefix + "generation"
 	LabelAgent      = labelPrefix + "agent"
-	// LabelImage is the image as the specification names it, LabelImageID the id that it had on the engine.
+	// LabelImage is the image reference in the specification, LabelImageID the id that it had on the engine.
 	LabelImage   = labelPrefix + "image"
 	LabelImageID = labelPrefix + "image-id"
 	// LabelMounts are the host directories that the specification mounts, as a JSON list.
 	LabelMounts = labelPrefix + "mounts"
-	// LabelBare, of a template, is "true" if it has only the guest: nothing for the volumes of one sandbox.
+	// LabelBare, of a template, is "true" if the template has only the guest, and no content for the volumes of one
+	// sandbox.
 	LabelBare = labelPrefix + "bare"
-	// LabelOfLease begins the labels of the lease, as they were when the object was created. The prefix keeps them
-	// apart from labels that other programs on the host act on.
+	// LabelOfLease is the prefix of the lease's labels, as they were when the object was created. It separates them from
+	// labels that other programs on the host act on.
 	LabelOfLease = labelPrefix + "label."
 )
 
@@ -67,7 +67,7 @@ const (
 	RoleRelayCode Role = "relay-image"   // holds the relay's program
 )
 
-// RoleOf is the role of the container of a sandbox, or of a companion.
+// RoleOf returns the role of the container of a sandbox or companion.
 func RoleOf(h driver.Handle) Role {
 	if h.Companion == "" {
 		return RoleSandbox
@@ -104,7 +104,7 @@ func LedgerLabels(ledgerID, instance string, r Role) map[string]string {
 	}
 }
 
-// HandleLabels are the labels of an object of a sandbox, or of a companion.
+// HandleLabels are the labels of an object of a sandbox or companion.
 func HandleLabels(h driver.Handle, r Role) map[string]string {
 	l := EnvironmentLabels(EnvironmentOf(h), r)
 	l[LabelSandbox] = h.SandboxID
@@ -114,7 +114,7 @@ func HandleLabels(h driver.Handle, r Role) map[string]string {
 	return l
 }
 
-// SandboxLabels are the labels of the container of a sandbox, or of a companion. imageID is the id of its image.
+// SandboxLabels are the labels of the container of a sandbox or companion. imageID is the id of its image.
 func SandboxLabels(spec driver.SandboxSpec, imageID string) map[string]string {
 	l := HandleLabels(spec.Handle, RoleOf(spec.Handle))
 	l[LabelLease] = spec.LeaseID
@@ -131,7 +131,7 @@ func SandboxLabels(spec driver.SandboxSpec, imageID string) map[string]string {
 	return WithLeaseLabels(l, spec)
 }
 
-// WithLeaseLabels returns labels and those of the lease.
+// WithLeaseLabels returns labels with those of the lease added.
 func WithLeaseLabels(labels map[string]string, spec driver.SandboxSpec) map[string]string {
 	all := maps.Clone(labels)
 	for key, value := range spec.Labels {

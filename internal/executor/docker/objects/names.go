@@ -1,5 +1,5 @@
-// Package objects names and labels what this program creates on an engine: names say which sandbox or environment
-// an object belongs to, and labels prove that it is ours.
+// Package objects names and labels the objects that this program creates on an engine. A name says which sandbox or
+// environment an object belongs to; labels prove that it is ours.
 package objects
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// idPattern is the form of ids that may be part of a name on the engine.
+// idPattern matches ids that may be part of a name on the engine.
 var idPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`)
 
 // ValidID reports whether an id may be part of a name on the engine.
@@ -59,8 +59,8 @@ func EnvironmentOf(h driver.Handle) driver.EnvironmentRef {
 	return driver.EnvironmentRef{LedgerID: h.LedgerID, EnvironmentID: h.EnvironmentID, Instance: h.Instance}
 }
 
-// OwnID is the part of the names of a sandbox's or a companion's objects that no other one has. Sandbox ids have no
-// dots.
+// OwnID is the id of a sandbox or companion in the names of its objects. It is unique in a ledger, because sandbox ids
+// have no dots.
 func OwnID(h driver.Handle) string {
 	if h.Companion == "" {
 		return h.SandboxID
@@ -68,13 +68,13 @@ func OwnID(h driver.Handle) string {
 	return h.SandboxID + "." + h.Companion
 }
 
-// HandleOf returns the handle with an own id. Its environment is unknown.
+// HandleOf returns the handle of an OwnID. Its environment is unknown.
 func HandleOf(ledgerID, instance, id string) driver.Handle {
 	sandboxID, companion, _ := strings.Cut(id, ".")
 	return driver.Handle{LedgerID: ledgerID, SandboxID: sandboxID, Instance: instance, Companion: companion}
 }
 
-// SandboxName is the name of the container of a sandbox, or of a companion.
+// SandboxName is the name of the container of a sandbox or companion.
 func SandboxName(h driver.Handle) string { return "sandbox-" + h.LedgerID + "-" + OwnID(h) }
 
 // PopulatorName is the name of the container that fills the volumes of a sandbox.
@@ -92,7 +92,7 @@ func LeaseVolume(h driver.Handle) string { return SandboxName(h) + "-lease" }
 // NetworkName is the name of a sandbox's own network.
 func NetworkName(h driver.Handle) string { return SandboxName(h) + "-network" }
 
-// GuestVolume is named by content, so that a new release never uses the volume of an old guest.
+// GuestVolume is named by content, so that a new release never uses an old guest's volume.
 func GuestVolume(ref driver.EnvironmentRef, guestHash string) string {
 	return "sandbox-" + ref.LedgerID + "-env-" + ref.EnvironmentID + "-" + guestHash
 }
@@ -123,7 +123,7 @@ func TemplateImage(ref driver.EnvironmentRef, hash string) (repository, tag stri
 	return "sandbox-" + ref.LedgerID, ref.EnvironmentID + "-" + hash
 }
 
-// Hash stands for a content in names: 12 hexadecimal digits of the SHA-256 of the parts.
+// Hash identifies a content in names: 12 hexadecimal digits of the SHA-256 of the parts.
 func Hash(parts ...string) string {
 	h := sha256.New()
 	for _, p := range parts {

@@ -22,7 +22,7 @@ import (
 // startLimit limits the wait for a started relay to answer.
 const startLimit = engine.ChangeLimit
 
-// callLimit limits one request to a relay. A relay answers at once, so a slow one is inspected.
+// callLimit limits one request to a relay. A relay answers immediately, so a slow one is inspected.
 const callLimit = 5 * time.Second
 
 // client is the client of one relay. It connects on demand.
@@ -30,7 +30,7 @@ type client struct {
 	*relay.Client
 
 	mu  sync.Mutex
-	dir string // of the volume on the engine's host; "" until it was read
+	dir string // the volume's directory on the engine's host; "" until it is read
 }
 
 // clientOf returns the client of a ledger's relay.
@@ -55,12 +55,12 @@ func (rs *Relays) leave(r ref) {
 	delete(rs.clients, r)
 	rs.mu.Unlock()
 	if l != nil {
-		_ = l.Close() // the connection of a command, which only has to end
+		_ = l.Close() // the error of a command that is ending anyway
 	}
 }
 
-// call calls a relay. It starts a missing relay first, and waits for one that has just started. Errors:
-// Failed if the relay refuses, Unavailable if it does not answer, NotFound as revive.
+// call calls a relay. It starts a missing relay first, and waits for one that has just started. Errors: Failed if the
+// relay refuses; Unavailable if it does not answer; NotFound as for revive.
 func (rs *Relays) call(ctx context.Context, r ref, what string,
 	do func(context.Context, *relay.Client) error) error {
 	l := rs.clientOf(r)
@@ -86,8 +86,8 @@ func (rs *Relays) call(ctx context.Context, r ref, what string,
 	return err
 }
 
-// Admit creates the directory of a sandbox's channel, with the files of its accounts, before its
-// container is created. It returns the sandbox's mounts of them.
+// Admit creates the directory of a sandbox's channel, with the files of its accounts. It returns the sandbox's mounts
+// of them. It must precede the creation of the sandbox's container.
 func (rs *Relays) Admit(ctx context.Context, h driver.Handle, files relay.Accounts) ([]dockerapi.Mount, error) {
 	r := refOf(h)
 	err := rs.call(ctx, r, "make the channel of sandbox "+h.SandboxID,
@@ -105,10 +105,10 @@ func (rs *Relays) Admit(ctx context.Context, h driver.Handle, files relay.Accoun
 	return append(accountMounts(dir, files), channelMount(dir)), nil
 }
 
-// CloseChannel closes the connections of a sandbox and removes its directory, if its ledger has a relay.
+// CloseChannel closes the connections of a sandbox and removes its directory if its ledger has a relay.
 func (rs *Relays) CloseChannel(ctx context.Context, h driver.Handle) error {
 	r := refOf(h)
-	_, err := rs.channelsDir(ctx, r, &client{}) // not the cached one: the volume may be gone
+	_, err := rs.channelsDir(ctx, r, &client{}) // without the cache: the volume may be gone
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (rs *Relays) CloseChannel(ctx context.Context, h driver.Handle) error {
 		func(ctx context.Context, c *relay.Client) error {
 			return c.Remove(ctx, objects.OwnID(h))
 		})
-	if sandbox.CodeOf(err) == sandbox.NotFound { // the ledger's last environment went meanwhile
+	if sandbox.CodeOf(err) == sandbox.NotFound { // the ledger's last environment was removed meanwhile
 		return nil
 	}
 	return err
@@ -130,8 +130,8 @@ func (rs *Relays) End(ctx context.Context, h driver.Handle) error {
 	return rs.clientOf(refOf(h)).End(ctx, objects.OwnID(h))
 }
 
-// channelMount mounts the channel in a sandbox. With this kind of mount, a missing directory is an error and
-// is not created.
+// channelMount mounts the channel in a sandbox. With this kind of mount, the engine reports a missing directory instead
+// of creating it.
 func channelMount(dir string) dockerapi.Mount {
 	return dockerapi.Mount{Type: dockerapi.MountTypeBind, Source: dir, Target: guest.ChannelDir, ReadOnly: true}
 }
@@ -154,8 +154,7 @@ func (rs *Relays) channelsDir(ctx context.Context, r ref, l *client) (string, er
 	return v.Mountpoint, nil
 }
 
-// dialDirect connects to the control socket directly, if the engine's volumes are on this machine and
-// readable.
+// dialDirect connects directly to the control socket if the engine's volumes are on this machine and readable.
 func (rs *Relays) dialDirect(ctx context.Context, r ref, l *client) (net.Conn, error) {
 	if !rs.engine.IsLocal() {
 		return nil, errors.New("the engine may be on another machine")
@@ -190,7 +189,7 @@ func accountMounts(dir string, files relay.Accounts) (mounts []dockerapi.Mount) 
 	return mounts
 }
 
-// firstDial limits the first attempt to open a carrier, and so how long a hanging relay goes unnoticed.
+// firstDial limits the first attempt to open a carrier. So a hanging relay is noticed by then.
 const firstDial = 3 * time.Second
 
 // Dial opens a carrier. If the relay does not answer soon, it starts or replaces the relay and retries

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Dependents returns the sandbox directories of a relay and, if the engine has nothing else of the
-// ledger, the relay itself. It skips directories of a stopped relay: the next use starts it.
+// Dependents returns the sandbox directories of a relay. If the engine has nothing else of the ledger, it returns the
+// relay itself. It skips directories of a stopped relay: the next use starts it.
 func (rs *Relays) Dependents(ctx context.Context, ledgerID string) ([]driver.Dependent, error) {
 	parts, err := rs.parts(ctx, ledgerID)
 	if err != nil || len(parts) == 0 {
@@ -36,7 +36,7 @@ func (rs *Relays) Dependents(ctx context.Context, ledgerID string) ([]driver.Dep
 			ids, err = c.List(ctx)
 			return err
 		})
-	if sandbox.CodeOf(err) == sandbox.NotFound { // the ledger's last environment went meanwhile
+	if sandbox.CodeOf(err) == sandbox.NotFound { // the ledger's last environment was removed meanwhile
 		return nil, nil
 	}
 	var list []driver.Dependent
@@ -70,7 +70,7 @@ func (rs *Relays) parts(ctx context.Context, ledgerID string) ([]driver.Dependen
 	return parts, err
 }
 
-// RemoveDependent removes the relay. Errors: Conflict while the engine has anything else of the ledger.
+// RemoveDependent removes the relay. Errors: Conflict while the engine has other objects of the ledger.
 func (rs *Relays) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 	r := refOf(l.Handle)
 	if err := rs.confirm(ctx, r); err != nil {
@@ -87,7 +87,7 @@ func (rs *Relays) RemoveDependent(ctx context.Context, l driver.Dependent) error
 	return rs.Remove(ctx, r.ledgerID, r.instance)
 }
 
-// confirm checks the ids of a relay, and its engine.
+// confirm checks the ids of a relay and the engine.
 func (rs *Relays) confirm(ctx context.Context, r ref) error {
 	if err := r.check(); err != nil {
 		return err

@@ -1,4 +1,4 @@
-// Package relays runs the relays of ledgers, which carry connections to sandboxes, and connects to them.
+// Package relays runs the relays of ledgers, which carry connections to sandboxes. It also connects to them.
 package relays
 
 import (
@@ -18,16 +18,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A ledger has one relay on each engine: a container of an image with only the guest's program, and a volume
-// with a directory for each sandbox. A sandbox sees only its own directory of the volume, bound by its path
-// on the engine's host. The relay has no network. It runs as root with only the capability CHOWN, to give
-// each socket to process 1 of its sandbox. With user namespaces, this is the namespace's root.
+// A ledger has one relay on each engine: a container of an image with only the guest's program, and a volume with a
+// directory for each sandbox. A sandbox sees only its own directory, bound by its path on the engine's host. The relay
+// has no network. It runs as root with only the capability CHOWN, to give each socket to process 1 of its sandbox. With
+// user namespaces, it is the namespace's root.
 
 // Limits of a relay's container. It has at most 24 connections for each of 4096 sandboxes. Idle connections
 // have no buffers.
 const (
 	memory        = 256 << 20
-	heap          = "200MiB" // less than that, so that it collects garbage before the kernel kills it
+	heap          = "200MiB" // less than memory, so that it collects garbage before the kernel kills it
 	maxPIDs int64 = 128
 )
 
@@ -75,13 +75,13 @@ func (r ref) check() error {
 	return objects.CheckLedger(r.ledgerID, r.instance)
 }
 
-// ensure starts a ledger's relay. It keeps a running one: otherwise reconcilers of two releases would
-// replace it in turn.
+// ensure starts a ledger's relay. It keeps a running one. Otherwise reconcilers of two releases would replace it in
+// turn.
 func (rs *Relays) ensure(ctx context.Context, r ref) error {
 	c, err := rs.lookUp(ctx, r)
 	switch {
-	case err == nil && (c.State.Paused || c.State.Restarting): // the engine may wait for a minute before it restarts one
-		err = rs.engine.RemoveContainer(ctx, c.ID) // its state is kept in its volume
+	case err == nil && (c.State.Paused || c.State.Restarting): // the engine may wait a minute before it restarts one
+		err = rs.engine.RemoveContainer(ctx, c.ID) // its volume keeps its state
 	case err == nil && c.State.Running:
 		return nil
 	case sandbox.CodeOf(err) == sandbox.NotFound:
@@ -93,12 +93,12 @@ func (rs *Relays) ensure(ctx context.Context, r ref) error {
 	return rs.start(ctx, r)
 }
 
-// answerLimit is how long a relay may take to answer: a millisecond, plus the delay of a busy machine.
+// answerLimit is how long a relay may take to answer: a millisecond plus the delay of a busy machine.
 const answerLimit = 4 * time.Second
 
-// revive repairs a relay that did not answer. It replaces one that runs and still does not answer:
-// connections that the relay lent continue without it, and sessions on others reconnect. Errors: NotFound if the
-// engine has nothing else of the ledger, as its last environment took the relay along.
+// revive repairs a relay that did not answer. If it runs and still does not answer, revive replaces it. Connections
+// that it lent continue without it, and sessions on others reconnect. Errors: NotFound if the engine has nothing else
+// of the ledger, because the removal of its last environment also removed the relay.
 func (rs *Relays) revive(ctx context.Context, r ref) error {
 	c, err := rs.lookUp(ctx, r)
 	if err == nil && c.State.Running && !c.State.Paused && !c.State.Restarting {
@@ -120,11 +120,11 @@ func (rs *Relays) revive(ctx context.Context, r ref) error {
 	if err := rs.ensure(ctx, r); err != nil {
 		return err
 	}
-	return rs.Remove(ctx, r.ledgerID, r.instance) // only if another replica has removed the last environment meanwhile
+	return rs.Remove(ctx, r.ledgerID, r.instance) // only if another replica removed the last environment meanwhile
 }
 
-// Renew makes this release's relay run for a ledger. If it replaces another one, carriers break and
-// their sessions continue.
+// Renew ensures that this release's relay runs for a ledger. If it replaces another one, carriers break and their
+// sessions continue.
 func (rs *Relays) Renew(ctx context.Context, ledgerID, instance string) error {
 	r := ref{ledgerID, instance}
 	p, err := rs.engine.GuestFor(ctx, r.instance)
@@ -143,7 +143,7 @@ func (rs *Relays) Renew(ctx context.Context, ledgerID, instance string) error {
 	return rs.ensure(ctx, r)
 }
 
-// lookUp inspects the container. Errors: as Container and CheckLabels of the engine.
+// lookUp inspects the container. Errors: as for Container and CheckLabels of the engine.
 func (rs *Relays) lookUp(ctx context.Context, r ref) (dockerapi.ContainerInspect, error) {
 	if err := r.check(); err != nil {
 		return dockerapi.ContainerInspect{}, err
@@ -159,7 +159,7 @@ func (rs *Relays) lookUp(ctx context.Context, r ref) (dockerapi.ContainerInspect
 func (rs *Relays) start(ctx context.Context, r ref) error {
 	return engine.Await(ctx, "container "+r.name()+" runs", sharedLimit, func(ctx context.Context) (bool, error) {
 		err := rs.tryStart(ctx, r)
-		// Another caller removed it, or reserved the name without a container yet.
+		// Another caller removed it, or has reserved the name but not created the container yet.
 		if sandbox.CodeOf(err) == sandbox.NotFound {
 			return false, nil
 		}
@@ -170,7 +170,7 @@ func (rs *Relays) start(ctx context.Context, r ref) error {
 // sharedLimit limits the creation of a container that several callers create and remove.
 const sharedLimit = 30 * time.Second
 
-// tryStart is one attempt of start. Errors: NotFound if it ran between two steps of another caller.
+// tryStart is one attempt of start. Errors: NotFound if it fell between two steps of another caller.
 func (rs *Relays) tryStart(ctx context.Context, r ref) error {
 	p, err := rs.engine.GuestFor(ctx, r.instance)
 	if err != nil {
@@ -208,7 +208,7 @@ func config(r ref, p engine.Program) *dockerapi.ContainerConfig {
 func hostConfig(r ref, profile string) *dockerapi.HostConfig {
 	pids, noInit := maxPIDs, false
 	channels := engine.VolumeMount(r.volume(), relay.Root, r.labels(objects.RoleChannels))
-	channels.VolumeOptions.NoCopy = true // its directories belong to the relay, whatever the image contains there
+	channels.VolumeOptions.NoCopy = true // the image must not change the owner of its directories
 	return &dockerapi.HostConfig{
 		Mounts:         []dockerapi.Mount{channels},
 		NetworkMode:    dockerapi.NetworkNone,
@@ -219,12 +219,12 @@ func hostConfig(r ref, profile string) *dockerapi.HostConfig {
 		SecurityOpt:    []string{"no-new-privileges", confine.SeccompOption + profile},
 		IpcMode:        dockerapi.IPCModePrivate,
 		Sysctls:        confine.Sysctls(),
-		// It restarts with the engine. Until then no sandbox can be reached, but sandboxes keep running. The
-		// first use starts a relay that ended otherwise.
+		// It restarts with the engine. Until then no sandbox is reachable, but sandboxes keep running. If it ended for
+		// another reason, the first use starts it.
 		RestartPolicy: dockerapi.RestartPolicy{Name: dockerapi.RestartPolicyUnlessStopped},
 		LogConfig:     dockerapi.LogConfig{Type: "json-file", Config: map[string]string{"max-size": "1m", "max-file": "1"}},
 		Resources: dockerapi.Resources{Memory: memory, MemorySwap: memory, PidsLimit: &pids,
-			Ulimits: []*dockerapi.Ulimit{{Name: "core"}}}, // open files: the engine's limit, because it refuses a higher one
+			Ulimits: []*dockerapi.Ulimit{{Name: "core"}}}, // open files: the engine refuses more than its own limit
 	}
 }
 
@@ -236,8 +236,8 @@ func (rs *Relays) ensureImage(ctx context.Context, r ref, p engine.Program) erro
 	}, p)
 }
 
-// Remove removes a ledger's relay with its volume and images, unless the engine still has anything else
-// of the ledger, or gets it meanwhile.
+// Remove removes a ledger's relay with its volume and images, unless the engine has, or meanwhile gets, other objects
+// of the ledger.
 func (rs *Relays) Remove(ctx context.Context, ledgerID, instance string) error {
 	r := ref{ledgerID, instance}
 	return engine.Await(ctx, "the relay of ledger "+ledgerID+" is removed", engine.RemovalLimit,
@@ -249,8 +249,8 @@ func (rs *Relays) Remove(ctx context.Context, ledgerID, instance string) error {
 		})
 }
 
-// tryRemove is one attempt of Remove. It reports false if a relay still uses what it removes: one whose end is under
-// way, or one that another environment has just started.
+// tryRemove is one attempt of Remove. It returns false if a relay still uses the volume or the images: the relay is
+// still ending, or another environment has just started it.
 func (rs *Relays) tryRemove(ctx context.Context, r ref) (bool, error) {
 	rs.leave(r)
 	c, err := rs.lookUp(ctx, r)
@@ -276,8 +276,8 @@ func (rs *Relays) tryRemove(ctx context.Context, r ref) (bool, error) {
 	return err == nil, err
 }
 
-// hasOthers reports whether the engine has anything of a ledger besides its relay and its witness.
-// Environments always have volumes or images there, and sandboxes containers.
+// hasOthers reports whether the engine has objects of a ledger besides its relay and its witness. An environment always
+// has a volume or an image there, and a sandbox a container.
 func (rs *Relays) hasOthers(ctx context.Context, r ref) (bool, error) {
 	f := objects.Filter(map[string]string{objects.LabelProvider: objects.ProviderName, objects.LabelLedger: r.ledgerID})
 	containers, err := rs.engine.ListContainers(ctx, "containers of ledger", r.ledgerID, f)

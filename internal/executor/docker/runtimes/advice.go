@@ -7,29 +7,28 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// wontRun is why a container runtime did not run a command.
+// wontRun says why a container runtime did not run a command.
 type wontRun struct {
 	cause error
-	found wire.Kernel // with what it lacks; empty if nothing started
+	found wire.Kernel // includes what the kernel lacks; empty if nothing started
 }
 
 func (w *wontRun) Error() string { return w.cause.Error() }
 
 func (w *wontRun) Unwrap() error { return w.cause }
 
-// gVisor shows its version by the kernel that it reports, and by a constant date.
+// gVisor reveals its version by the kernel that it reports, and itself by a constant date.
 const (
 	gvisorDate = "Sun Jan 10 15:06:54 PST 2016"
-	// gvisorNeeded is the oldest release that was tested and works (gvisor.dev/gvisor
-	// v0.0.0-20260905035102-160fafc42237), and gvisorKernel the kernel that it reports. Debian 12 has a build
-	// of 2022-12, which reports 4.4.0.
+	// gvisorNeeded is the oldest release that was tested and works (gvisor.dev/gvisor v0.0.0-20260905035102-160fafc42237),
+	// and gvisorKernel the kernel that it reports. Debian 12 has a build of 2022-12, which reports 4.4.0.
 	gvisorNeeded = "release of September 2026"
 	gvisorKernel = "4.19.0-gvisor"
 )
 
 func isGVisor(k wire.Kernel) bool { return strings.Contains(k.Version, gvisorDate) }
 
-// advice says what is missing, and what to do.
+// advice says what is missing and what to do.
 func (w *wontRun) advice() string {
 	var calls []string
 	var socket *wire.Missing
@@ -57,7 +56,7 @@ func (w *wontRun) advice() string {
 	return w.cause.Error() + hint(w.cause.Error())
 }
 
-// hint says what to do about an error message of a runtime.
+// hint says what to do about a runtime's error message.
 func hint(complaint string) string {
 	for _, h := range []struct{ part, hint string }{
 		{"root network namespace", "it is too old for the host's kernel, which it considers to have no network " +

@@ -1,4 +1,4 @@
-// Package runtimes proves that a container runtime of an engine runs sandboxes, and says what is missing if not.
+// Package runtimes proves that a container runtime of an engine runs sandboxes, or says what is missing.
 package runtimes
 
 import (
@@ -23,14 +23,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An engine knows only the name of a container runtime. So the first environment on an unusual runtime runs a
-// command, in a sandbox with the environment's settings. If that fails, a container with the same settings
-// tries what process 1 needs, step by step, and reports what is missing.
+// An engine knows only the name of a container runtime. So the first environment on an unusual runtime runs a command
+// in a sandbox with the environment's settings. If that fails, a container with the same settings tries step by step
+// what process 1 needs, and reports what is missing.
 
 const (
 	// proofLimit limits the command after its sandbox has started.
 	proofLimit = 20 * time.Second
-	// proofLife is the longest life of a trial sandbox whose program died.
+	// proofLife is the longest life of a trial sandbox whose creator died.
 	proofLife = 5 * time.Minute
 )
 
@@ -41,7 +41,7 @@ type Sandboxes interface {
 	Kill(ctx context.Context, h driver.Handle) error
 }
 
-// Prover proves the runtimes of an engine, each once.
+// Prover proves each runtime of an engine once.
 type Prover struct {
 	engine     *engine.Engine
 	containers *containers.Containers
@@ -57,8 +57,8 @@ func New(e *engine.Engine, boxes *containers.Containers, sandboxes Sandboxes) *P
 	return &Prover{engine: e, containers: boxes, sandboxes: sandboxes, proved: make(map[proof]bool)}
 }
 
-// proof is a runtime that ran a command. A changed program at its path is detected after a restart of
-// the engine or of this program; changed arguments at once.
+// proof identifies a runtime that ran a command. A change of its arguments is detected immediately. A change of the
+// program at its path is detected after a restart of the engine or of this program.
 type proof struct {
 	instance, engine string // the engine's id and version
 	name, settings   string
@@ -66,8 +66,8 @@ type proof struct {
 	guest            string
 }
 
-// Prove runs a command on the environment's runtime, once. The environment must be provisioned.
-// Errors: Invalid, naming confinement.runtime, if it fails.
+// Prove runs a command on the environment's runtime, once. The environment must be provisioned. Errors: Invalid, naming
+// confinement.runtime, if the command fails.
 func (pr *Prover) Prove(ctx context.Context, ref driver.EnvironmentRef,
 	spec sandbox.EnvironmentSpec, p engine.Program) error {
 	name := p.RuntimeOf(spec.Confinement)
@@ -175,8 +175,8 @@ func (pr *Prover) try(ctx context.Context, spec driver.SandboxSpec) (found wire.
 	return found, &wontRun{cause: errors.Join(err, lookErr), found: found}
 }
 
-// lacks runs a container with the settings of a sandbox that does not work, as its populator. Its program
-// reports what is missing.
+// lacks runs a container with the settings of a sandbox that does not work, under the name of its populator. The
+// container's program reports what is missing.
 func (pr *Prover) lacks(ctx context.Context, h driver.Handle) (found wire.Kernel, err error) {
 	c, err := pr.containers.Inspect(ctx, h)
 	if err != nil {

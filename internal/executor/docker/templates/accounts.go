@@ -13,12 +13,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Programs look up their user in /etc/passwd. An image's file cannot contain a user that is derived from the
-// sandbox's id. So the relay writes the image's file plus that user into the sandbox's directory, and the
-// sandbox mounts it over the image's file. A spawn needs no extra request to the engine: an image's files are
-// read once.
+// Programs look up their user in /etc/passwd. An image's file cannot contain a user that is derived from the sandbox's
+// id. So the relay writes the image's file plus that user into the sandbox's directory, and the sandbox mounts it over
+// the image's file. A spawn needs no extra request to the engine, because an image's files are read once.
 
-// Names of a sandbox's users: that of its code, and that of its verifier.
+// Names of a sandbox's users: of its code and of its verifier.
 const (
 	userName     = "sandbox"
 	verifierName = "verifier"
@@ -27,8 +26,8 @@ const (
 // ImageAccounts are the files of an image that name users.
 type ImageAccounts struct{ passwd, group accountFile }
 
-// accountFile is one of these files. fixed: it is not a regular file, or too large for the relay, and stays
-// unchanged. If not all users of the image may read a file, its content is omitted.
+// accountFile is one of these files. fixed means that it stays unchanged, because it is not a regular file or is too
+// large for the relay. content is empty if some users of the image may not read the file.
 type accountFile struct {
 	content []byte
 	fixed   bool

@@ -20,9 +20,9 @@ func (ts *Templates) Discard(ctx context.Context, h driver.Handle) {
 	}
 }
 
-// Fill fills the volumes of a sandbox from the template. The engine does it when a populator is created; the
-// caller removes the populator. The engine only fills empty volumes, so a repetition is harmless. guestMade is from
-// FindGuest. populated: there is a populator; there is none if it would copy nothing. Errors: ErrMade.
+// Fill fills the volumes of a sandbox from the template. The engine does so when it creates a populator. The engine
+// only fills empty volumes, so a retry is harmless. guestMade is from FindGuest. populated means that there is a
+// populator, which the caller removes. If it would copy nothing, Fill creates none. Errors: ErrMade.
 func (ts *Templates) Fill(ctx context.Context, h driver.Handle, s Template, guestMade string,
 	mounts []dockerapi.Mount) (populated bool, err error) {
 	if ts.copiesNothing(s, guestMade) {
@@ -37,25 +37,25 @@ func (ts *Templates) Fill(ctx context.Context, h driver.Handle, s Template, gues
 	if err != nil {
 		return false, err
 	}
-	if err := ts.noteFilled(ctx, s); err != nil { // the next sandbox has a populator too
+	if err := ts.noteFilled(ctx, s); err != nil { // the next sandbox gets a populator too
 		ts.engine.Log.WarnContext(ctx, "docker: a filled volume could not be looked at", "volume", s.GuestVolume(),
 			"error", err)
 	}
 	return true, nil
 }
 
-// maxFilled limits the templates and the guest volumes that are remembered. Each engine has few in use.
+// maxFilled limits the cached templates and guest volumes. Each engine uses few.
 const maxFilled = 1024
 
-// copiesNothing reports whether a populator would copy nothing: the guest volume was filled, and the template has
-// nothing for the volumes of one sandbox.
+// copiesNothing reports whether a populator would copy nothing: the guest volume is filled, and the template has no
+// content for the volumes of one sandbox.
 func (ts *Templates) copiesNothing(s Template, guestMade string) bool {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	return guestMade != "" && ts.filled[s.GuestVolume()] == guestMade && ts.bare[s.Reference()]
 }
 
-// Forget forgets that the guest volume of a template was filled: the next Fill makes a populator.
+// Forget forgets that the guest volume of a template is filled, so that the next Fill creates a populator.
 func (ts *Templates) Forget(s Template) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -63,8 +63,8 @@ func (ts *Templates) Forget(s Template) {
 }
 
 // noteFilled notes that a populator of the template has filled the guest volume. The populator still exists, so the
-// engine does not prune the volume. The engine says that a volume was made when its root directory last changed; the
-// populator has changed it, so the time is read afterwards.
+// engine does not prune the volume. A volume's creation time on the engine is the last change of its root directory.
+// The populator changes it, so noteFilled reads the time afterwards.
 func (ts *Templates) noteFilled(ctx context.Context, s Template) error {
 	bare, err := ts.isBare(ctx, s)
 	if !bare || err != nil {
@@ -80,7 +80,7 @@ func (ts *Templates) noteFilled(ctx context.Context, s Template) error {
 	return nil
 }
 
-// isBare reports whether a template has nothing for the volumes of one sandbox. It asks the engine once.
+// isBare reports whether a template has no content for the volumes of one sandbox. It asks the engine once.
 func (ts *Templates) isBare(ctx context.Context, s Template) (bare bool, err error) {
 	ts.mu.Lock()
 	bare, known := ts.bare[s.Reference()]
@@ -99,11 +99,11 @@ func (ts *Templates) isBare(ctx context.Context, s Template) (bare bool, err err
 	return bare, nil
 }
 
-// ErrMade: another caller has created the container, and so the volumes.
+// ErrMade means that another caller has created the container, and so the volumes.
 var ErrMade = errors.New("the container was created meanwhile")
 
-// createPopulator creates a populator. Its name ensures that only one caller fills the volumes at a time. An
-// existing one, from another caller or a crash, has done its work.
+// createPopulator creates a populator. Its name ensures that only one caller fills the volumes at a time. An existing
+// populator, from another caller or a crash, has done its work.
 func (ts *Templates) createPopulator(ctx context.Context, h driver.Handle, s Template,
 	mounts []dockerapi.Mount) error {
 	name := objects.PopulatorName(h)

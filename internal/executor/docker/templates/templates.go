@@ -1,5 +1,5 @@
-// Package templates fills the volumes of sandboxes: from a template image, with the guest and the content that the
-// environment's image has in /workspace and /data. It also reads the accounts of images.
+// Package templates fills the volumes of sandboxes from a template image, which has the guest and the image's content
+// of /workspace and /data. It also reads the accounts of images.
 package templates
 
 import (
@@ -22,13 +22,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Template is the initial content of an environment's volumes: the guest, and for /workspace and /data
-// the image's content there, owned by root. Process 1 hands it over to the sandbox's user.
+// Template is the initial content of an environment's volumes: the guest, and the image's content of /workspace and
+// /data, owned by root. Process 1 hands it over to the sandbox's user.
 type Template struct {
 	ref   driver.EnvironmentRef
 	Image dockerapi.ImageInspect // the image of the sandboxes
 	Guest engine.Program         // process 1
-	mode  int64                  // of the guest
+	mode  int64                  // the guest's
 	hash  string
 }
 
@@ -49,7 +49,7 @@ func New(e *engine.Engine) *Templates {
 	}
 }
 
-// remember stores a value in a cache, which it empties first if it has the most entries.
+// remember stores a value in a cache. It empties a full cache first.
 func remember[V any](cache map[string]V, key string, value V, most int) {
 	if len(cache) >= most {
 		clear(cache)
@@ -57,7 +57,7 @@ func remember[V any](cache map[string]V, key string, value V, most int) {
 	cache[key] = value
 }
 
-// readableMode is the guest's mode for runtimes with their own kernel (gVisor), which execute readable files only.
+// readableMode is the guest's mode for runtimes with their own kernel (gVisor), which only execute readable files.
 const readableMode = 0o755
 
 // Of returns the template for sandboxes with a confinement.
@@ -86,9 +86,9 @@ func (s Template) GuestVolume() string {
 	return objects.GuestVolume(s.ref, hash)
 }
 
-// FindGuest finds the guest volume that Provision created, and returns when the engine made it, "" if that is not
-// known. Its label also proves that this is the specification's engine, without the engine's slowest request on every
-// spawn.
+// FindGuest finds the guest volume that Provision created, and returns when the engine made it, or "" if that is
+// unknown. The volume's label also proves that this is the specification's engine. So a spawn needs no Info, the
+// engine's slowest request.
 func (ts *Templates) FindGuest(ctx context.Context, s Template) (made string, err error) {
 	labels := objects.EnvironmentLabels(s.ref, objects.RoleGuest)
 	v, err := ts.engine.Volume(ctx, s.GuestVolume(), labels)
@@ -122,7 +122,7 @@ func (ts *Templates) Ensure(ctx context.Context, s Template) error {
 	return ts.engine.ImportImage(ctx, s.Reference(), labels, spool)
 }
 
-// write writes the content of the template image as a tar stream. bare: it is only the guest.
+// write writes the content of the template image as a tar stream. bare means that it is only the guest.
 func (ts *Templates) write(ctx context.Context, s Template, out io.Writer) (bare bool, err error) {
 	tw := tar.NewWriter(out)
 	headers := []tar.Header{
@@ -157,8 +157,7 @@ func spoolError(s Template, err error) error {
 		"%w", s.ref.EnvironmentID, err)
 }
 
-// withImage calls read with a container of the image that is never started, so that its content cannot
-// change.
+// withImage calls read with a container of the image that is never started, so that its content cannot change.
 func (ts *Templates) withImage(ctx context.Context, s Template, read func(container, object string) error) error {
 	object := "a container of " + s.Image.ID
 	made, err := engine.Fetch(ctx, ts.engine, engine.Change("create", object, sandbox.ReasonCreationFailed),
