@@ -11,7 +11,7 @@ import (
 	"github.com/docker/docker/pkg/stdcopy"
 )
 
-// Finish reads a stream of messages to its end. It returns the error that the engine reports in it.
+// Finish reads a stream of messages to its end. It returns the error that the engine reports in the stream.
 func Finish(messages io.Reader) error {
 	return jsonmessage.DisplayJSONMessagesStream(messages, io.Discard, 0, false, nil)
 }
@@ -27,10 +27,10 @@ func Filter(key, value string) filters.KeyValuePair { return filters.Arg(key, va
 // NewFilters joins conditions.
 func NewFilters(of ...filters.KeyValuePair) Filters { return filters.NewArgs(of...) }
 
-// VersionAtLeast compares two versions of the engine's API.
+// VersionAtLeast reports whether an API version of the engine is at least another one.
 func VersionAtLeast(version, least string) bool { return versions.GreaterThanOrEqualTo(version, least) }
 
-// IsConnectionFailed reports whether the engine could not be reached.
+// IsConnectionFailed reports whether there was no connection to the engine.
 func IsConnectionFailed(err error) bool { return client.IsErrConnectionFailed(err) }
 
 // ParseHostURL splits the address of an engine.

@@ -28,14 +28,14 @@ const (
 	defaultContext = "default"
 	// contextEndpoint is the name of the engine in a context of the docker CLI.
 	contextEndpoint = "docker"
-	// dialTimeout and keepAlive are those of the docker CLI.
+	// dialTimeout and keepAlive have the docker CLI's values.
 	dialTimeout = 30 * time.Second
 	keepAlive   = 30 * time.Second
 )
 
 // Connect returns a client of the engine at host, or else of a context of the docker CLI. If both are empty, it finds
-// the engine as the docker CLI does: DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket.
-// It does not connect. Errors: Invalid, when the address or context cannot be used.
+// the engine as the docker CLI does: DOCKER_HOST, DOCKER_CONTEXT, the current context, the default socket. It does not
+// connect. Errors: Invalid if the address or the context is invalid.
 func Connect(host, context string) (*Client, error) {
 	found, err := find(host, context)
 	if err != nil {
@@ -65,7 +65,7 @@ func Address(host, context string) (string, error) {
 // endpoint is the address of an engine.
 type endpoint struct {
 	host string
-	// tls is nil where the connection needs no certificates of its own.
+	// tls is nil if the connection needs no certificates of its own.
 	tls        *dcontext.TLSData
 	skipVerify bool
 }
@@ -91,7 +91,7 @@ func find(host, context string) (endpoint, error) {
 	return e, err
 }
 
-// inContext reads a context of the docker CLI.
+// inContext returns the endpoint in a context of the docker CLI.
 func inContext(name string) (endpoint, error) {
 	contexts := store.New(filepath.Join(config.Dir(), "contexts"), store.NewConfig(
 		func() any { return &map[string]any{} },
@@ -109,7 +109,7 @@ func inContext(name string) (endpoint, error) {
 	return endpoint{host: engine.Host, tls: data, skipVerify: engine.SkipTLSVerify}, err
 }
 
-// options are those of a client of the engine. With ssh, the client runs the ssh program.
+// options are the options for a client of the engine. With ssh, the client runs the ssh program.
 func (e endpoint) options() ([]client.Opt, error) {
 	if e.host == "" {
 		return nil, nil
@@ -136,14 +136,14 @@ func (e endpoint) options() ([]client.Opt, error) {
 	return []client.Opt{client.WithHTTPClient(own), client.WithHost(e.host)}, nil
 }
 
-// tlsConfig is nil where the client's own will do, and for sockets.
+// tlsConfig is nil for sockets, and if the client's own configuration suffices.
 func (e endpoint) tlsConfig() (*tls.Config, error) {
 	scheme, _, _ := strings.Cut(e.host, "://")
 	if scheme == "unix" || scheme == "npipe" || e.tls == nil && !e.skipVerify {
 		return nil, nil
 	}
 	c := tlsconfig.ClientDefault()
-	c.InsecureSkipVerify = e.skipVerify // as the context or DOCKER_TLS_VERIFY says
+	c.InsecureSkipVerify = e.skipVerify // set by the context or DOCKER_TLS_VERIFY
 	if e.tls == nil {
 		return c, nil
 	}

@@ -1,3 +1,3 @@
-// Package dockerapi is the only package that imports the Docker client. It finds the engine, and passes on the names of
-// the client that this program uses. A change to another client is a change to this package.
+// Package dockerapi is the only package that imports the Docker client. It finds the engine, and re-exports the
+// client's names that this program uses. So a change to another client changes only this package.
 package dockerapi

@@ -12,11 +12,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// LoginFile is the path of a configuration file of the docker CLI, with the logins that `docker login` writes. It is
-// read at each use, so that a changed password needs no restart.
+// LoginFile is the path of a configuration file of the docker CLI, with the logins that `docker login` writes. Each use
+// reads it again, so that a changed password needs no restart.
 type LoginFile string
 
-// Check reports a file that cannot be read. Errors: Invalid.
+// Check checks that the file is readable. Errors: Invalid.
 func (l LoginFile) Check() error {
 	_, err := l.read()
 	return err
@@ -27,7 +27,7 @@ func (l LoginFile) read() (*configfile.ConfigFile, error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "read the logins for registries: %w", err)
 	}
-	defer func() { _ = f.Close() }() // only read
+	defer func() { _ = f.Close() }() // the file was only read
 	parsed, err := config.LoadFromReader(f)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "read the logins for registries in %s: %w", string(l), err)
@@ -35,8 +35,8 @@ func (l LoginFile) read() (*configfile.ConfigFile, error) {
 	return parsed, nil
 }
 
-// EngineAuth returns the X-Registry-Auth header for an engine to pull an image; without a login for its registry it
-// is empty. The value is a secret. Errors: Invalid.
+// EngineAuth returns the X-Registry-Auth header with which an engine pulls an image, or "" without a login for the
+// registry. The value is a secret. Errors: Invalid.
 func (l LoginFile) EngineAuth(_ context.Context, ref string) (string, error) {
 	parsed, err := name.ParseReference(ref)
 	if err != nil {

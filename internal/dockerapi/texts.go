@@ -2,14 +2,14 @@ package dockerapi
 
 import "strings"
 
-// The engine answers with a status and a text. Where one status covers different causes and the cause decides, only the
-// text tells them apart. These are all the texts that this program reads.
+// The engine answers with a status and a text. If one status has several causes that differ in effect, only the text
+// distinguishes them. These are all the texts that this program reads.
 const (
-	// cannotFreeze: the answer 500 to a pause, as to every failure of the runtime. runc 1.1 on cgroup v1, which Engine
-	// 20.10 to 29 pass on.
+	// cannotFreeze is in the answer 500 to a pause. Every failure of the runtime has that status. The text is from runc
+	// 1.1 on cgroup v1; Engine 20.10 to 29 pass it on.
 	cannotFreeze = "unable to freeze"
-	// imageRemoved starts the last message of a build, whose messages have no codes. Another image was removed while the
-	// classic builder looked for cached layers. Engine 20.10 to 29.
+	// imageRemoved starts the last message of a build, because these messages have no codes. Another program removed an
+	// image while the classic builder looked for cached layers. Engine 20.10 to 29.
 	imageRemoved = `unable to find image "sha256:`
 )
 

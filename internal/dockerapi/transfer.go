@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FollowTransfer reads the engine's answer to a push or pull to its end, because it contains the error, and closes
-// it. It returns the digest in the answer, if any. Errors: Failed, Unavailable, Timeout.
+// FollowTransfer reads the engine's answer to a push or pull to its end, because the answer contains the error. It
+// closes the answer, and returns the digest in it, if any. Errors: Failed, Unavailable, Timeout.
 func FollowTransfer(ctx context.Context, answer io.ReadCloser) (digest string, err error) {
 	defer func() { _ = answer.Close() }() // the answer was read to its end
 	for d := json.NewDecoder(answer); ; {

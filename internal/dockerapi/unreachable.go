@@ -11,19 +11,19 @@ import (
 	"github.com/docker/docker/client"
 )
 
-// unreachable is the error of an engine to which there is no connection.
+// unreachable is the error of a failed connection to an engine.
 type unreachable struct {
 	host string
 	err  error
 }
 
-// Error leaves the cause out: the client replaces errors that have the text of some causes, and asks whether the daemon
-// is running.
+// Error omits the cause. The client replaces errors with the texts of some causes, and asks whether the daemon is
+// running.
 func (u *unreachable) Error() string { return "no connection to the Docker engine at " + u.host }
 
 func (u *unreachable) Unwrap() error { return u.err }
 
-// Explain returns the error of a call. Where there was no connection, it says to which host, why, and what to try.
+// Explain returns the error of a call. For a failed connection, it adds the host, the cause and what to try.
 func Explain(err error) error {
 	var u *unreachable
 	if !errors.As(err, &u) {
@@ -33,10 +33,10 @@ func Explain(err error) error {
 		"--docker-host or --docker-context), or give this user access to the socket", u, u.err)
 }
 
-// IsUnreachable reports whether there was no connection to the engine, so that it received nothing.
+// IsUnreachable reports whether there was no connection to the engine. Then the engine received nothing.
 func IsUnreachable(err error) bool { return errors.As(err, new(*unreachable)) }
 
-// explain makes the errors of connections ones that Explain knows.
+// explain makes the client's connection errors unreachable errors, for Explain.
 func (e endpoint) explain(c *client.Client) error {
 	transport, ok := c.HTTPClient().Transport.(*http.Transport)
 	if !ok || transport.DialContext == nil {

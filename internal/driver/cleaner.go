@@ -15,7 +15,7 @@ const (
 	DependentData      DependentKind = "data"
 	DependentCompanion DependentKind = "companion" // a container that shares the network of a sandbox
 	DependentLease     DependentKind = "lease"     // holds the lease of a sandbox from a warm pool
-	DependentNetwork   DependentKind = "network"   // of a sandbox with network full
+	DependentNetwork   DependentKind = "network"   // for network full
 	DependentGuest     DependentKind = "guest"
 	DependentTemplate  DependentKind = "seed"
 	// Of an environment with a restricted network.
@@ -26,18 +26,18 @@ const (
 	DependentRelay      DependentKind = "relay"    // carries connections to sandboxes
 	DependentChannels   DependentKind = "channels" // holds the sockets of sandboxes
 	DependentRelayImage DependentKind = "relay-image"
-	// DependentChannel is one sandbox's directory among them. Its creation time and environment are unknown.
+	// DependentChannel is one sandbox's directory in the channels. Its creation time and environment are unknown.
 	DependentChannel DependentKind = "channel"
 )
 
-// Dependent is an object on a backend that belongs to a sandbox or an environment. It is an orphan once its
-// owner is gone.
+// Dependent is an object on a backend that belongs to a sandbox or an environment. It is an orphan once its owner is
+// gone.
 type Dependent struct {
 	// Handle has no SandboxID if the sandboxes of an environment share the object, and no EnvironmentID if
 	// the whole ledger shares it.
 	Handle
 	Kind DependentKind
-	// Name is the backend's name of it, unique within the kind.
+	// Name is its name on the backend, unique within the kind.
 	Name      string
 	CreatedAt time.Time
 }
@@ -47,7 +47,7 @@ type Cleaner interface {
 	// Dependents returns every object on this instance that has the ledger's label and is not a sandbox,
 	// including those of live sandboxes and environments.
 	Dependents(ctx context.Context, ledgerID string) ([]Dependent, error)
-	// RemoveDependent removes an object if its labels still match d. Absent is success. Errors: Conflict if
-	// the object is in use, or if another object now has its name.
+	// RemoveDependent removes an object if its labels still match d. An absent object is success. Errors: Conflict if the
+	// object is in use, or if another object now has its name.
 	RemoveDependent(ctx context.Context, d Dependent) error
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// CredentialBroker is implemented by an Executor whose gateways add credentials to requests of sandboxes to some hosts.
-// It starts a gateway that is down, but no sandbox.
+// CredentialBroker is implemented by an Executor whose gateways add credentials to the requests of sandboxes to some
+// hosts. It starts a gateway that is down, but no sandbox.
 type CredentialBroker interface {
-	// ServeCredentials sets the credentials of an environment by host. A gateway that starts again has none until they are
-	// set again. Errors: NotFound if the environment has no gateway.
+	// ServeCredentials sets the credentials of an environment, by host. A gateway that restarts has none until the next
+	// call. Errors: NotFound if the environment has no gateway.
 	ServeCredentials(ctx context.Context, ref EnvironmentRef, credentials map[string]Credential) error
 }
 
@@ -23,19 +23,19 @@ type Credential struct {
 	Value  sandbox.Secret
 }
 
-// LLMBroker is implemented by an Executor whose gateways call models for sandboxes, with keys that the sandboxes do not
-// have, and keep a journal of the calls. It starts a gateway that is down, but no sandbox.
+// LLMBroker is implemented by an Executor whose gateways call models for sandboxes. The gateways have the keys, which
+// sandboxes do not have, and keep a journal of the calls. It starts a gateway that is down, but no sandbox.
 type LLMBroker interface {
-	// ServeLLM sets the routes of an environment. Routes that are set already are left alone. A gateway that starts again
-	// has none until they are set again. Errors: NotFound if the environment has no gateway.
+	// ServeLLM sets the routes of an environment. It does not touch routes that are already set. A gateway that restarts
+	// has none until the next call. Errors: NotFound if the environment has no gateway.
 	ServeLLM(ctx context.Context, ref EnvironmentRef, s LLMSettings) error
-	// LLMCalls returns a page of the oldest lines of the journal after a position, empty if there are none yet. It tells
-	// the gateway that everything up to the position is recorded elsewhere. Errors: NotFound if the environment has no
-	// gateway, Unavailable if the gateway does not answer.
+	// LLMCalls returns a page of the oldest lines of the journal after a position. The page is empty if there are none
+	// yet. It tells the gateway that everything up to the position is recorded elsewhere. Errors: NotFound if the
+	// environment has no gateway; Unavailable if the gateway does not answer.
 	LLMCalls(ctx context.Context, ref EnvironmentRef, after sandbox.GatewayPosition) ([]LLMLine, error)
 }
 
-// LLMSettings are the LLM routes of an environment, and what they may cost.
+// LLMSettings are the LLM routes of an environment, and the limits of their cost.
 type LLMSettings struct {
 	// Account is the owner of the environment.
 	Account string
@@ -44,7 +44,7 @@ type LLMSettings struct {
 	Month string
 	// Recorded is what the ledger has recorded of the month's calls, by route.
 	Recorded map[string]LLMRecorded
-	// Cap is the most that all calls of the month may cost together; nil means no budget.
+	// Cap limits the cost of all calls of the month together; nil means no budget.
 	Cap *sandbox.NanoUSD
 }
 
@@ -54,23 +54,23 @@ type LLMKeyedRoute struct {
 	Key sandbox.Secret
 }
 
-// LLMRecorded is what calls have used.
+// LLMRecorded is the recorded use of calls.
 type LLMRecorded struct {
 	Cost          sandbox.NanoUSD
 	Calls, Tokens int64
 }
 
-// LLMLine is a line of the journal: a call that begins, or one that has ended.
+// LLMLine is a line of the journal: the beginning or the end of a call.
 type LLMLine struct {
 	sandbox.GatewayPosition
 	sandbox.LLMCall
 }
 
-// llmPlaceholder is the key that clients send if they insist on one. It opens nothing.
+// llmPlaceholder is the key for clients that insist on one. It grants no access.
 const llmPlaceholder = "sandbox"
 
-// LLMVariables are the variables that point clients to LLM routes below an address: LLM_<ROUTE>_URL for each route, and
-// those that the clients of each API read, for its first route by name.
+// LLMVariables are the variables that point clients to LLM routes below an address. Each route has LLM_<ROUTE>_URL. The
+// variables that the clients of an API read point to its first route by name.
 func LLMVariables(address string, routes map[string]sandbox.LLMAPI) map[string]string {
 	env := make(map[string]string)
 	first := make(map[sandbox.LLMAPI]string)

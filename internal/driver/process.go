@@ -20,17 +20,17 @@ type ProcessRun struct {
 // ProcessRunner runs processes in an awake sandbox. Runner.Follow and Runner.EndExec work on processes too,
 // by id.
 type ProcessRunner interface {
-	// RunProcess starts a process and returns when it and everything that it started have ended. The result
-	// contains no output. The process continues if ctx ends first or this program dies: use Follow. Stdout
-	// and stderr are merged. Follow returns them as Stdout: the latest MaxProcessLog bytes, with Truncated
-	// set if there was more. Errors: as Exec.
+	// RunProcess starts a process and returns when it and everything that it started have ended. The result contains no
+	// output. The process continues if ctx ends first or this program dies; use Follow then. Stdout and stderr are merged.
+	// Follow returns them as Stdout: the latest MaxProcessLog bytes, with Truncated set if there was more. Errors: as for
+	// Exec.
 	RunProcess(ctx context.Context, h Handle, p ProcessRun) (sandbox.ExecResult, error)
-	// AwaitPort returns once a TCP port on the sandbox's 127.0.0.1 accepts a connection. Errors: as Follow;
-	// Timeout if ctx ends first.
+	// AwaitPort returns once a TCP port on the sandbox's 127.0.0.1 accepts a connection. Errors: as for Follow; Timeout if
+	// ctx ends first.
 	AwaitPort(ctx context.Context, h Handle, port int) error
-	// Connect connects to a TCP port on the sandbox's 127.0.0.1 as soon as a program listens there, and passes
-	// bytes on until the program closes its side or ctx ends. Errors: as AwaitPort; Failed with
-	// ReasonConnectionFailed if the connection breaks.
+	// Connect connects to a TCP port on the sandbox's 127.0.0.1 as soon as a program listens there. It passes bytes on
+	// until the program closes its side or ctx ends. Errors: as for AwaitPort; Failed with ReasonConnectionFailed if the
+	// connection breaks.
 	Connect(ctx context.Context, h Handle, port int, c Connection) error
 }
 

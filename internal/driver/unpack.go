@@ -8,9 +8,9 @@ import (
 	"sync"
 )
 
-// Unpack copies a tar stream into a sandbox with CopyTo, and closes the stream. A Read of the stream may last longer
-// than CopyTo: Unpack waits for it, so the stream must not block for ever. unread is why the stream could not be read,
-// which is not the sandbox's fault.
+// Unpack copies a tar stream into a sandbox with CopyTo, and closes the stream. It waits for a Read that outlasts
+// CopyTo, so the stream must not block forever. unread is the stream's own read error, which is not the sandbox's
+// fault.
 func Unpack(ctx context.Context, to Runner, h Handle, dir string, stream io.ReadCloser) (unread, err error) {
 	in := &lent{stream: stream}
 	copied := to.CopyTo(ctx, h, dir, in)
@@ -18,10 +18,10 @@ func Unpack(ctx context.Context, to Runner, h Handle, dir string, stream io.Read
 	return unread, errors.Join(copied, closed)
 }
 
-// lent is a stream that ends for its reader when it is taken back.
+// lent is a stream whose reads fail once takeBack is called.
 type lent struct {
 	mu     sync.Mutex
-	stream io.ReadCloser // nil once it is taken back
+	stream io.ReadCloser // nil after takeBack
 	failed error
 }
 
@@ -39,7 +39,7 @@ func (l *lent) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// takeBack closes the stream, and returns the error of its reads and of the close.
+// takeBack closes the stream. It returns the error of its reads and that of the close.
 func (l *lent) takeBack() (failed, closed error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,6 +1,6 @@
-// Package egresslog turns the logs of gateways into events: what restricted sandboxes try to reach. A gateway
-// keeps its log for some time. The ledger stores the position up to which it is recorded, in the same
-// transaction as the events. So each line counts once, even if several processes read it or one dies.
+// Package egresslog turns the logs of gateways into events: what restricted sandboxes try to reach. A gateway keeps its
+// log for some time. The transaction that records events also stores the position in the log. So each line counts once,
+// even if several processes read it or one dies.
 package egresslog
 
 import (
@@ -18,32 +18,30 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The first burst attempts of a sandbox are recorded one by one, then one per interval. Each read sums the
-// others in one event. So a sandbox with thousands of attempts a second costs the ledger only a few rows.
+// The first burst attempts of a sandbox are recorded one by one, then one per interval. Each read sums up the others in
+// one event. So a sandbox with thousands of attempts a second costs the ledger only a few rows.
 const (
 	burst    = 300
 	interval = 2 * time.Second
-	// readTimeout limits the read of one gateway's log. maxLines limits the lines recorded in one
-	// transaction.
+	// readTimeout limits the read of one gateway's log. maxLines limits the lines in one transaction.
 	readTimeout = 20 * time.Second
 	maxLines    = 10_000
 	// readers limits the logs that are read concurrently.
 	readers = 8
-	// maxLimiters is the number of remembered rates, above which those of idle sandboxes are dropped.
+	// maxLimiters is the number of limiters above which those of idle sandboxes are dropped.
 	maxLimiters = 1000
 )
 
 // Source provides the logs of gateways.
 type Source interface {
-	// EgressLogs returns the environments of a ledger that have a log. If it returns an error, some may be
-	// missing.
+	// EgressLogs returns the environments of a ledger that have a log. With an error, some may be missing.
 	EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error)
-	// EgressLog returns lines after a position, none at the end of the log.
+	// EgressLog returns lines after a position. It returns none at the end of the log.
 	EgressLog(ctx context.Context, ref driver.EnvironmentRef,
 		after sandbox.GatewayPosition) ([]sandbox.EgressRecord, error)
 }
 
-// Collector records the logs of gateways. It is safe for concurrent use, by any number of processes on one ledger.
+// Collector records the logs of gateways. It is safe for concurrent use by any number of processes on one ledger.
 type Collector struct {
 	store *ledger.Store
 
@@ -56,8 +54,8 @@ func New(store *ledger.Store) *Collector {
 	return &Collector{store: store, limiters: make(map[string]*rate.Limiter)}
 }
 
-// Collect records what the gateways of an instance have logged since the last call. A gateway that does not
-// answer does not delay the others. It returns the errors of all gateways.
+// Collect records what the gateways of an instance have logged since the last call. A gateway that does not answer does
+// not delay the others. It returns the errors of all gateways.
 func (c *Collector) Collect(ctx context.Context, from Source, instance string) error {
 	refs, unlisted := from.EgressLogs(ctx, c.store.ID())
 	unread := parallel.Each(readers, refs, func(ref *driver.EnvironmentRef) error {
@@ -72,7 +70,7 @@ func (c *Collector) Collect(ctx context.Context, from Source, instance string) e
 	return errors.Join(unlisted, unread)
 }
 
-// collect records a part of a gateway's log, and reports whether there may be more.
+// collect records part of a gateway's log, and reports whether there may be more.
 func (c *Collector) collect(ctx context.Context, from Source, ref driver.EnvironmentRef) (more bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -103,7 +101,7 @@ func (c *Collector) collect(ctx context.Context, from Source, ref driver.Environ
 	return len(lines) >= maxLines, err
 }
 
-// record records the lines that are not recorded yet.
+// record records the new lines.
 func (c *Collector) record(tx *ledger.Tx, ref driver.EnvironmentRef, lines []sandbox.EgressRecord) error {
 	cursor, err := tx.EgressCursor(ref.Instance, ref.EnvironmentID)
 	if err != nil {
@@ -131,7 +129,7 @@ func (c *Collector) record(tx *ledger.Tx, ref driver.EnvironmentRef, lines []san
 	return tx.SaveEgressCursor(cursor)
 }
 
-// missing counts the lines that were removed before they were read. It cannot count lines of a run that left
+// missing counts the lines that the gateway removed before they were read. It cannot count the lines of a run that left
 // none.
 func missing(at sandbox.GatewayPosition, lines []sandbox.EgressRecord) (n int64) {
 	for _, l := range lines {
@@ -180,8 +178,8 @@ func (c *Collector) recordSandbox(tx *ledger.Tx, id string, ref driver.Environme
 	})
 }
 
-// recordLate records the attempts of a destroyed sandbox as events of its environment, because a sandbox has
-// no events after its last one.
+// recordLate records the attempts of a destroyed sandbox as events of its environment, because nothing may follow the
+// sandbox's last event.
 func recordLate(tx *ledger.Tx, s *ledger.Sandbox, single []attempt, rest sandbox.EgressSummary) error {
 	of := &sandbox.EgressSource{SandboxID: s.ID, LeaseID: s.Lease(), Generation: s.Generation}
 	for _, a := range single {
@@ -197,13 +195,13 @@ func recordLate(tx *ledger.Tx, s *ledger.Sandbox, single []attempt, rest sandbox
 	return tx.AppendEnvironmentEvent(s.EnvironmentID, sandbox.EventEgressSummary, rest)
 }
 
-// attempt is one attempt from one or two lines, or a line that counts dropped lines.
+// attempt is one attempt from one or two lines, or a line with a count of dropped lines.
 type attempt struct {
 	sandbox.EgressRecord
 	event sandbox.EventType
 }
 
-// attempts pairs a sandbox's lines: an opened and its closed line become one attempt.
+// attempts pairs a sandbox's lines: an opened line and its closed line become one attempt.
 func attempts(id string, lines []sandbox.EgressRecord) []attempt {
 	var all []attempt
 	opened := make(map[string]int)
@@ -230,7 +228,7 @@ func attempts(id string, lines []sandbox.EgressRecord) []attempt {
 	return all
 }
 
-// ration splits attempts into those that are recorded one by one and the sum of the others.
+// ration splits attempts into those to record one by one and the sum of the others.
 func (c *Collector) ration(id string, now time.Time, all []attempt) (single []attempt, rest sandbox.EgressSummary) {
 	limiter := c.limiter(id, now)
 	for _, a := range all {

@@ -8,10 +8,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// auditRule is the one rule of a backend in memory.
+// auditRule is the only rule of the fake backend.
 const auditRule, auditTitle = "F.1", "nothing was weakened"
 
-// Audit implements driver.Auditor: a sandbox is as it should be unless Weaken was called for it.
+// Audit implements driver.Auditor. A sandbox passes unless Weaken was called for it.
 func (x *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	if err := x.enter(ctx, OpAudit, ""); err != nil {
 		return nil, err
@@ -35,7 +35,7 @@ func (x *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	return checks, nil
 }
 
-// Weaken makes a sandbox break the backend's rule, with the given finding.
+// Weaken makes a sandbox break the backend's rule with the given finding.
 func (x *Executor) Weaken(sandboxID, finding string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

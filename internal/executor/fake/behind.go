@@ -10,16 +10,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What happens behind the ledger's back, and what the test wants to know.
+// Methods for tests: they change the backend out of band, and return its state.
 
-// Fault makes an operation call f first and fail with its error; nil ends the fault.
+// Fault makes an operation call f first and fail with its error. nil ends the fault.
 func (x *Executor) Fault(op Op, f func(ctx context.Context) error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.faults[op] = f
 }
 
-// Fail makes an operation fail with an error, nil ends that.
+// Fail makes an operation fail with an error. nil ends that.
 func (x *Executor) Fail(op Op, err error) {
 	if err == nil {
 		x.Fault(op, nil)
@@ -28,7 +28,7 @@ func (x *Executor) Fail(op Op, err error) {
 	x.Fault(op, func(context.Context) error { return err })
 }
 
-// Hang makes an operation answer nothing until its caller gives up, or Fault ends that.
+// Hang makes an operation hang until its caller gives up or Fault ends that.
 func (x *Executor) Hang(op Op) {
 	x.Fault(op, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -36,7 +36,7 @@ func (x *Executor) Hang(op Op) {
 	})
 }
 
-// HangOne makes the backend answer nothing about one sandbox, until heal is called.
+// HangOne makes the backend hang on calls about one sandbox, until heal is called.
 func (x *Executor) HangOne(sandboxID string) (heal func()) {
 	hung := make(chan struct{})
 	set := func(c chan struct{}) {
@@ -77,7 +77,7 @@ func (x *Executor) Remove(sandboxID string) {
 	x.tell(sandboxID)
 }
 
-// Change changes what is observed of a sandbox, out of band.
+// Change changes the observation of a sandbox out of band.
 func (x *Executor) Change(sandboxID string, f func(o *driver.Observation)) {
 	x.mu.Lock()
 	if b, ok := x.boxes[sandboxID]; ok {
@@ -92,21 +92,21 @@ func (x *Executor) Change(sandboxID string, f func(o *driver.Observation)) {
 	x.tell(sandboxID)
 }
 
-// Break breaks what the sandboxes of an environment share, until it is repaired.
+// Break breaks the shared resources of an environment, until Repair.
 func (x *Executor) Break(ref driver.EnvironmentRef, how string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.broken[ref] = how
 }
 
-// Plant makes a sandbox that no request asked for.
+// Plant creates a sandbox out of band.
 func (x *Executor) Plant(spec driver.SandboxSpec) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.boxes[spec.SandboxID] = newBox(spec, x.now())
 }
 
-// PlantDependent makes an object that no request asked for; without a time it was made now.
+// PlantDependent creates an object out of band. Without a creation time, it is created now.
 func (x *Executor) PlantDependent(l driver.Dependent) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -116,7 +116,7 @@ func (x *Executor) PlantDependent(l driver.Dependent) {
 	x.objects[l.Name] = l
 }
 
-// Objects returns what exists beside sandboxes, by name.
+// Objects returns all objects except sandboxes, by name.
 func (x *Executor) Objects() map[string]driver.Dependent {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -133,7 +133,7 @@ func (x *Executor) Burn(sandboxID string, d time.Duration) {
 	}
 }
 
-// Sandboxes returns what exists, by id.
+// Sandboxes returns all sandboxes, by id.
 func (x *Executor) Sandboxes() map[string]driver.Observation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -144,7 +144,7 @@ func (x *Executor) Sandboxes() map[string]driver.Observation {
 	return all
 }
 
-// Spec returns what a sandbox was last told to be: by Spawn, and then by Assign.
+// Spec returns the latest spec of a sandbox, from Spawn or Assign.
 func (x *Executor) Spec(sandboxID string) driver.SandboxSpec {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -154,35 +154,35 @@ func (x *Executor) Spec(sandboxID string) driver.SandboxSpec {
 	return driver.SandboxSpec{}
 }
 
-// Spawned returns how often a sandbox was really made.
+// Spawned returns how often a sandbox was created.
 func (x *Executor) Spawned(sandboxID string) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.spawned[sandboxID]
 }
 
-// Environments counts what is provisioned.
+// Environments counts the provisioned environments.
 func (x *Executor) Environments() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return len(x.installed)
 }
 
-// Meter makes the backend count usage itself: the same for each environment.
+// Meter makes the backend meter usage: the same for each environment.
 func (x *Executor) Meter(days ...driver.Metered) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.metered = append([]driver.Metered{}, days...)
 }
 
-// MeterTogether makes the backend count the usage of environments together, since a time. Meter is for the others.
+// MeterTogether makes the backend meter the usage of environments together, since a time. Meter applies to the others.
 func (x *Executor) MeterTogether(refs []driver.EnvironmentRef, since time.Time, days ...driver.Metered) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.together = &driver.MeteredGroup{Environments: refs, Shared: true, Since: since, Days: days}
 }
 
-// TellDisk has the backend say this of the disk of each sandbox that was made to keep it.
+// TellDisk makes the backend report this disk for each sandbox with KeepDisk.
 func (x *Executor) TellDisk(disk sandbox.KeptDisk) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

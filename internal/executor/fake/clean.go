@@ -42,7 +42,7 @@ func (x *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 	return nil
 }
 
-// used reports whether a sandbox uses an object. Its caller holds mu.
+// used reports whether a sandbox uses an object. The caller must hold mu.
 func (x *machine) used(o driver.Dependent) bool {
 	for _, b := range x.boxes {
 		if b.spec.Handle == o.Handle ||
@@ -57,7 +57,7 @@ func environmentHandle(ref driver.EnvironmentRef) driver.Handle {
 	return driver.Handle{LedgerID: ref.LedgerID, EnvironmentID: ref.EnvironmentID, Instance: ref.Instance}
 }
 
-// keep makes objects that belong to h, unless they are there. Its caller holds mu.
+// keep creates missing objects of h. The caller must hold mu.
 func (x *machine) keep(h driver.Handle, kinds ...driver.DependentKind) {
 	for _, k := range kinds {
 		name := h.LedgerID + "-" + h.EnvironmentID + "-" + h.SandboxID + "-" + string(k)
@@ -67,7 +67,7 @@ func (x *machine) keep(h driver.Handle, kinds ...driver.DependentKind) {
 	}
 }
 
-// drop removes the objects that belong to h. Its caller holds mu.
+// drop removes the objects of h. The caller must hold mu.
 func (x *machine) drop(h driver.Handle) {
 	for name, o := range x.objects {
 		if o.Handle == h {

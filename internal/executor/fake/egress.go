@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// gateways are what environments reach other hosts and models through.
+// gateways are the gateways of environments.
 type gateways struct {
 	*machine
 
@@ -22,7 +22,7 @@ func newGateways(m *machine) gateways {
 		brokers: make(map[driver.EnvironmentRef]*broker)}
 }
 
-// egressPage is how many lines are read at once.
+// egressPage is the number of lines in a page.
 const egressPage = 1000
 
 // EgressLogs implements driver.EgressLogger.
@@ -55,8 +55,8 @@ func (x *gateways) EgressLog(ctx context.Context, ref driver.EnvironmentRef,
 	return slices.Clone(log[i:min(len(log), i+egressPage)]), nil
 }
 
-// LogEgress has the gateway of an environment log lines of its first run; those without a place of
-// their own follow the last one.
+// LogEgress makes the gateway of an environment log lines. A line without a position follows the last line; the first
+// one begins run 1.
 func (x *gateways) LogEgress(ref driver.EnvironmentRef, records ...sandbox.EgressRecord) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

@@ -15,27 +15,27 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Lacks is the one program that images lack.
+// Lacks is the only program that images lack.
 const Lacks = "opencode"
 
 // runner runs commands and processes in sandboxes.
 type runner struct{ *machine }
 
-// command is one that was run in a box, and that the box remembers until it is stopped.
+// command is a command of a box. The box keeps it until it is stopped.
 type command struct {
 	stdin []byte
 	began time.Time
-	timer *time.Timer   // of one that sleeps
-	over  chan struct{} // closed when it has ended
-	log   bool          // what it writes is a log
+	timer *time.Timer   // of a sleeping command
+	over  chan struct{} // closed at its end
+	log   bool          // its output is a log
 
-	left *sandbox.ShellState // what a line of the shell leaves
+	left *sandbox.ShellState // what a shell line leaves behind
 
 	once sync.Once
-	// out grows, and port is set, while the executor's lock is held.
+	// The executor's lock guards out and port.
 	out  []byte
-	port int // that it listens to, 0 for none
-	// What follows is set before over is closed.
+	port int // that it listens on, 0 for none
+	// The following fields are set before over is closed.
 	errOut []byte
 	result sandbox.ExecResult
 	err    error
@@ -112,7 +112,7 @@ func (x *runner) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecReques
 	return res, err
 }
 
-// burnt is the CPU time that a sandbox has used.
+// burnt returns the CPU time that a sandbox has used.
 func (x *runner) burnt(h driver.Handle) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -122,14 +122,14 @@ func (x *runner) burnt(h driver.Handle) time.Duration {
 	return 0
 }
 
-// end ends a command before its time.
+// end ends a command early.
 func (x *runner) end(c *command, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c.end(x.now(), c.out, 0, err)
 }
 
-// beginAs starts a command, which needs no waiting caller.
+// beginAs starts a command. No caller needs to wait for it.
 func (x *runner) beginAs(ctx context.Context, op Op, h driver.Handle, r sandbox.ExecRequest, c *command) error {
 	b, err := x.running(ctx, op, h)
 	if err != nil {
@@ -158,7 +158,7 @@ func (x *runner) start(r sandbox.ExecRequest, c *command) error {
 	}
 	args := r.Command[1:]
 	switch r.Command[0] {
-	case guest.Path: // looks for programs
+	case guest.Path: // a search for programs
 		c.end(x.now(), []byte(strings.Join(slices.DeleteFunc(args, func(a string) bool { return a != Lacks }), "")), 0, nil)
 	case "echo":
 		c.end(x.now(), []byte(strings.Join(args, " ")+"\n"), 0, nil)
@@ -269,13 +269,13 @@ func errEnded(id string) error {
 		WithReason(sandbox.ReasonExecFailed)
 }
 
-// tell wakes who waits for something in a box.
+// tell wakes callers that wait for a change in a box.
 func (b *box) tell() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// forget ends all commands of a box that is stopped or removed.
+// forget ends all commands of a stopped or removed box.
 func (b *box) forget(now time.Time) {
 	for id, c := range b.commands {
 		c.end(now, nil, 0, sandbox.Errorf(sandbox.UnknownOutcome, "command %s: the sandbox ended meanwhile", id).
@@ -285,7 +285,7 @@ func (b *box) forget(now time.Time) {
 	b.tell()
 }
 
-// awake refuses what needs a sandbox that runs.
+// awake returns an error unless a sandbox runs.
 func (x *machine) awake(ctx context.Context, op Op, h driver.Handle) error {
 	_, err := x.running(ctx, op, h)
 	if err == nil {
@@ -294,7 +294,7 @@ func (x *machine) awake(ctx context.Context, op Op, h driver.Handle) error {
 	return err
 }
 
-// running returns a sandbox that runs, with the lock taken unless there is an error.
+// running returns a running sandbox. Without an error, it has locked mu.
 func (x *machine) running(ctx context.Context, op Op, h driver.Handle) (*box, error) {
 	if err := x.enterBox(ctx, op, h); err != nil {
 		return nil, err

@@ -11,11 +11,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// dataDir is what an export reads.
+// dataDir is the directory that an export reads.
 const dataDir = "/data"
 
-// Export implements driver.Executor. A fault of OpThaw leaves an awake sandbox paused, as a caller
-// that dies does.
+// Export implements driver.Executor. A fault of OpThaw leaves an awake sandbox paused, like the death of a caller.
 func (x *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	if err := x.enter(ctx, OpExport, h.Instance); err != nil {
 		return nil, err
@@ -63,7 +62,7 @@ func (x *Executor) ReadDisk(ctx context.Context, h driver.Handle, p string) (io.
 	return io.NopCloser(stream), err
 }
 
-// thaw lets a sandbox go on that an export has frozen.
+// thaw resumes a sandbox that an export has frozen.
 func (x *Executor) thaw(ctx context.Context, h driver.Handle) error {
 	_, err := x.change(ctx, OpThaw, h, sandbox.StateRunning)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -75,7 +74,7 @@ func (x *Executor) thaw(ctx context.Context, h driver.Handle) error {
 type export struct {
 	x       *Executor
 	h       driver.Handle
-	state   sandbox.State // while it is read
+	state   sandbox.State // during the read
 	content io.Reader
 	thaw    func() error
 	ended   error
@@ -90,7 +89,7 @@ func (e *export) Read(p []byte) (int, error) {
 		if e.ended = e.unchanged(); e.ended == nil {
 			e.ended = io.EOF
 		}
-		_ = e.thaw() // Close tells
+		_ = e.thaw() // Close returns the error
 	}
 	return n, e.ended
 }

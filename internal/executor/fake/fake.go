@@ -1,7 +1,6 @@
-// Package fake is a backend in memory for tests of what stands above an executor: it keeps the
-// lifecycle and observer parts of the contract (executortest), and its failures are made to order.
-// Its commands are "echo", "cat", "pwd", "printenv <name>", "exit <n> <words to write to stderr>", and
-// "sleep <duration> <words to write then>"; its shell is that of shell.go.
+// Package fake is a backend in memory, for tests of the layers above an executor. It fulfils the lifecycle and observer
+// parts of the contract (executortest), and fails on demand. Its commands are "echo", "cat", "pwd", "printenv <name>",
+// "exit <n> <words to write to stderr>", and "sleep <duration> <words to write then>". Its shell is in shell.go.
 package fake
 
 import (
@@ -17,7 +16,7 @@ import (
 // Op names a method of an executor, for faults.
 type Op string
 
-// The operations that can be made to fail.
+// The operations with faults.
 const (
 	OpInstance         Op = "instance"
 	OpCheck            Op = "check"
@@ -41,9 +40,9 @@ const (
 	OpList             Op = "list"
 	OpExport           Op = "export"
 	OpReadDisk         Op = "read_disk"
-	OpThaw             Op = "thaw" // letting a sandbox go on after an export
+	OpThaw             Op = "thaw" // the thaw after an export
 	OpUsage            Op = "usage"
-	OpBoots            Op = "boots" // asking when a sandbox ran
+	OpBoots            Op = "boots" // when a sandbox ran
 	OpDependents       Op = "dependents"
 	OpRemove           Op = "remove"
 	OpAudit            Op = "audit"
@@ -82,13 +81,13 @@ type Executor struct {
 	spawned  map[string]int
 	broken   map[driver.EnvironmentRef]string // what Repair finds
 	changed  map[driver.EnvironmentRef][]driver.Difference
-	metered  []driver.Metered // of each environment alone; nil: it counts none
+	metered  []driver.Metered // for each environment alone; nil if it meters none
 	together *driver.MeteredGroup
-	// readings: its list has what sandboxes had used when that was last read.
+	// readings means that List returns the usage at the last TakeReadings.
 	readings bool
 }
 
-// machine is what all parts of a backend share: what is on it, and the faults in the way of each call.
+// machine is the state that all parts of a backend share, including the faults of calls.
 type machine struct {
 	now func() time.Time
 
@@ -100,38 +99,38 @@ type machine struct {
 	faults    map[Op]func(ctx context.Context) error
 	watchers  map[*watch]struct{}
 	installed map[driver.EnvironmentRef]bool
-	objects   map[string]driver.Dependent // what is beside sandboxes, by name
-	// witnesses are the numbers that ledgers left on the instance, expected those that this program knows of.
+	objects   map[string]driver.Dependent // all objects except sandboxes, by name
+	// witnesses are the ledgers' numbers on the instance; expected are the numbers that this program knows.
 	witnesses, expected map[string]int64
-	disk                *sandbox.KeptDisk // nil: it keeps none
-	// records: starts are counted, and recorded of what was removed too.
+	disk                *sandbox.KeptDisk // nil: it keeps no disks
+	// records means that starts are counted and recorded, even those of removed sandboxes.
 	records bool
-	removed map[string]*record // empty unless it records or remembers
-	// remembers: it reports the last time that a removed sandbox ran.
+	removed map[string]*record // empty unless records or remembers
+	// remembers means that it reports the last boot of a removed sandbox.
 	remembers bool
-	// grace is how much longer than their limits sandboxes that keep time go unused; negative: they keep none.
+	// grace is how much longer than their limits sandboxes may stay unused; negative: the backend does not keep time.
 	grace time.Duration
 }
 
 type box struct {
 	spec driver.SandboxSpec
 	obs  driver.Observation
-	// pooled: it belongs to no lease yet.
+	// pooled means that it belongs to no lease yet.
 	pooled  bool
 	files   map[string]file
 	cpu     time.Duration
 	secrets map[string]sandbox.Secret // lost when it is stopped
-	// commands are those that were run since it was started, by id.
+	// commands are the commands since its last start, by id.
 	commands map[string]*command
-	// changed is closed, and replaced, when the output or the ports of a command change.
+	// changed is closed and replaced when the output or the ports of a command change.
 	changed chan struct{}
-	// hung is not nil while the backend does not answer about it.
+	// hung is not nil while the backend hangs on calls about it.
 	hung chan struct{}
-	// weakened is what an audit finds.
+	// weakened is the finding of an audit.
 	weakened string
 	record   record
 	reading  driver.Reading
-	// limits are what it keeps time by, since usedAt.
+	// limits apply since usedAt.
 	limits driver.Limits
 	usedAt time.Time
 }
@@ -143,7 +142,7 @@ type watch struct {
 
 var _ driver.Executor = (*Executor)(nil)
 
-// New makes a backend instance with an id of its own; nil means time.Now.
+// New returns a backend instance with the given id. A nil now means time.Now.
 func New(instance string, now func() time.Time) *Executor {
 	if now == nil {
 		now = time.Now
@@ -200,7 +199,7 @@ func (x *Executor) Instance(ctx context.Context) (string, error) {
 	return x.instance, nil
 }
 
-// Check implements driver.Executor: it refuses nothing, unless it is to fail.
+// Check implements driver.Executor. It only fails on demand.
 func (x *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) error {
 	err := x.enter(ctx, OpCheck, ref.Instance)
 	if err == nil {
@@ -221,14 +220,14 @@ func (x *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, _ s
 	return nil
 }
 
-// Alter has what was provisioned differ from now on, until it is provisioned again.
+// Alter makes Differences return these differences until the next Provision.
 func (x *Executor) Alter(ref driver.EnvironmentRef, all ...driver.Difference) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.changed[ref] = all
 }
 
-// Differences implements driver.Executor: it returns what Alter has altered.
+// Differences implements driver.Executor. It returns the differences of Alter.
 func (x *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef,
 	_ sandbox.EnvironmentSpec) ([]driver.Difference, error) {
 	if err := x.enter(ctx, OpDiffer, ref.Instance); err != nil {
@@ -238,7 +237,7 @@ func (x *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef,
 	return x.changed[ref], nil
 }
 
-// Repair implements driver.Executor: it repairs what Break has broken.
+// Repair implements driver.Executor. It repairs what Break broke.
 func (x *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef, _ sandbox.EnvironmentSpec) (string, error) {
 	failed := x.enter(ctx, OpRepair, ref.Instance)
 	if failed == nil {
@@ -347,7 +346,7 @@ func (x *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err
 	return x.change(ctx, OpWake, h, sandbox.StateRunning)
 }
 
-// change brings a sandbox to a state, and reports whether that started it.
+// change changes the state of a sandbox, and reports whether that started it.
 func (x *machine) change(ctx context.Context, op Op, h driver.Handle, to sandbox.State) (started bool, err error) {
 	if err := x.enterBox(ctx, op, h); err != nil {
 		return false, err
@@ -395,12 +394,12 @@ func (x *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	return nil
 }
 
-// remove ends a sandbox, with all that runs in it.
+// remove removes a sandbox and ends everything in it.
 func (x *machine) remove(id string) {
 	if b, ok := x.boxes[id]; ok {
 		b.forget(x.now())
 		if x.records || x.remembers {
-			r := b.record // alone: a pointer into it would keep the box
+			r := b.record // a copy, because a pointer into the box would keep it
 			r.stop(x.now())
 			if !x.records {
 				r.last().RemovedAt = x.now()
@@ -468,7 +467,7 @@ func (x *Executor) list(ctx context.Context, has func(driver.Handle) bool) ([]dr
 	return all, nil
 }
 
-// Mute keeps an environment from answering with an error; nil lets it answer again.
+// Mute makes an environment answer with an error. nil ends that.
 func (x *Executor) Mute(environmentID string, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -479,7 +478,7 @@ func (x *Executor) Mute(environmentID string, err error) {
 	x.muted[environmentID] = err
 }
 
-// Usage implements driver.Executor: a sandbox uses the CPU time that Burn adds.
+// Usage implements driver.Executor. A sandbox has used the CPU time that Burn added.
 func (x *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
 	if err := x.enterBox(ctx, OpUsage, h); err != nil {
 		return driver.Usage{}, err
@@ -523,7 +522,7 @@ func (x *Executor) Watch(ctx context.Context, _ string, ready func(), changed fu
 	}
 }
 
-// tell hints at a sandbox to every watcher.
+// tell sends every watcher a hint about a sandbox.
 func (x *machine) tell(id string) {
 	x.mu.Lock()
 	ws := make([]*watch, 0, len(x.watchers))
@@ -536,7 +535,7 @@ func (x *machine) tell(id string) {
 	}
 }
 
-// enter takes the lock unless a fault or another instance is in the way.
+// enter locks mu, unless a fault fails the call or another instance answers.
 func (x *machine) enter(ctx context.Context, op Op, instance string) error {
 	if err := x.fault(ctx, op); err != nil {
 		return err
@@ -554,7 +553,7 @@ func (x *machine) enter(ctx context.Context, op Op, instance string) error {
 	return nil
 }
 
-// enterBox is enter for what is about one sandbox, which may hang.
+// enterBox is enter for calls about one sandbox, which may hang.
 func (x *machine) enterBox(ctx context.Context, op Op, h driver.Handle) error {
 	x.mu.Lock()
 	var hung chan struct{}

@@ -21,9 +21,9 @@ const configFile = "/workspace/config.json"
 // fileAccess works on the files of sandboxes.
 type fileAccess struct{ *machine }
 
-// file is what a sandbox has under one path: an entry of a tar stream.
+// file is the content of a sandbox at one path: an entry of a tar stream.
 type file struct {
-	header  tar.Header // but for its name and size
+	header  tar.Header // without its name and size
 	content []byte
 }
 
@@ -31,7 +31,7 @@ func plain(content []byte) file {
 	return file{header: tar.Header{Typeflag: tar.TypeReg, Mode: 0o644}, content: content}
 }
 
-// PutFile writes a file of a sandbox, out of band.
+// PutFile writes a file of a sandbox out of band.
 func (x *fileAccess) PutFile(sandboxID, p, content string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -40,7 +40,7 @@ func (x *fileAccess) PutFile(sandboxID, p, content string) {
 	}
 }
 
-// FileOf returns what a sandbox has in a file, and whether it is there.
+// FileOf returns the content of a file of a sandbox, and whether it exists.
 func (x *fileAccess) FileOf(sandboxID, p string) (string, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -57,8 +57,8 @@ func (x *fileAccess) CopyTo(ctx context.Context, h driver.Handle, dir string, st
 	if err := x.awake(ctx, OpExec, h); err != nil {
 		return err
 	}
-	// As a channel does: what follows the archive may be read after the call.
-	defer x.late.Go(func() { _, _ = io.Copy(io.Discard, stream) }) // nobody gets its error
+	// Like a channel, read what follows the archive even after the call.
+	defer x.late.Go(func() { _, _ = io.Copy(io.Discard, stream) }) // no caller gets its error
 	files := make(map[string]file)
 	for t := tar.NewReader(stream); ; {
 		e, err := t.Next()
@@ -109,8 +109,7 @@ func (x *fileAccess) CopyFrom(ctx context.Context, h driver.Handle, p string) (i
 	return io.NopCloser(stream), err
 }
 
-// pack makes a tar stream of what lies at and under p, with names relative to a directory, and
-// counts its entries.
+// pack returns a tar stream of p and everything under it, with names relative to a directory. It counts the entries.
 func pack(files map[string]file, p, relativeTo string) (*bytes.Buffer, int, error) {
 	var buf bytes.Buffer
 	n := 0
@@ -226,7 +225,7 @@ func (x *fileAccess) DiskUsage(ctx context.Context, h driver.Handle) (sandbox.Di
 	return usage, err
 }
 
-// onFiles works on the files of a sandbox that runs.
+// onFiles calls work with the files of a running sandbox.
 func (x *fileAccess) onFiles(ctx context.Context, h driver.Handle, work func(files map[string]file) error) error {
 	b, err := x.running(ctx, OpExec, h)
 	if err != nil {
@@ -236,7 +235,7 @@ func (x *fileAccess) onFiles(ctx context.Context, h driver.Handle, work func(fil
 	return work(b.files)
 }
 
-// describe describes a file, or a directory that may be known only by its entries.
+// describe describes a file or a directory. A directory may exist only through its entries.
 func describe(files map[string]file, p string) (sandbox.FileInfo, error) {
 	info := sandbox.FileInfo{Name: path.Base(p), Type: sandbox.FileDirectory, Mode: 0o755}
 	f, known := files[p]

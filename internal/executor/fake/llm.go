@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// broker is the LLM side of an environment's gateway. Its journal outlives the gateway's process, its settings do not.
+// broker is the LLM part of an environment's gateway. Its journal outlives the gateway's process; its settings do not.
 type broker struct {
 	settings    *driver.LLMSettings
 	credentials map[string]driver.Credential
@@ -48,7 +48,7 @@ func (x *gateways) ServeCredentials(ctx context.Context, ref driver.EnvironmentR
 	return err
 }
 
-// Credentials returns the credentials that an environment's gateway has now, by host.
+// Credentials returns the current credentials of an environment's gateway, by host.
 func (x *gateways) Credentials(ref driver.EnvironmentRef) map[string]driver.Credential {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -76,7 +76,7 @@ func (x *gateways) LLMCalls(ctx context.Context, ref driver.EnvironmentRef,
 	return slices.Clone(b.lines[i:min(len(b.lines), i+egressPage)]), nil
 }
 
-// broker returns an environment's broker. The caller holds mu.
+// broker returns an environment's broker. The caller must hold mu.
 func (x *gateways) broker(ref driver.EnvironmentRef) (*broker, error) {
 	if !x.installed[ref] {
 		return nil, sandbox.Errorf(sandbox.NotFound, "fake: environment %s has no gateway", ref.EnvironmentID)
@@ -89,7 +89,7 @@ func (x *gateways) broker(ref driver.EnvironmentRef) (*broker, error) {
 	return b, nil
 }
 
-// LogLLM has the gateway of an environment journal calls, each as one line. It panics where there is no gateway.
+// LogLLM makes the gateway of an environment log calls, each as one line. It panics without a gateway.
 func (x *gateways) LogLLM(ref driver.EnvironmentRef, calls ...sandbox.LLMCall) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,7 +103,7 @@ func (x *gateways) LogLLM(ref driver.EnvironmentRef, calls ...sandbox.LLMCall) {
 	}
 }
 
-// LLMSettings returns what an environment's gateway knows now, nil if it knows nothing.
+// LLMSettings returns the current settings of an environment's gateway, nil without any.
 func (x *gateways) LLMSettings(ref driver.EnvironmentRef) *driver.LLMSettings {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -113,7 +113,7 @@ func (x *gateways) LLMSettings(ref driver.EnvironmentRef) *driver.LLMSettings {
 	return nil
 }
 
-// RestartGateway has an environment's gateway start again: it has no LLM settings any more.
+// RestartGateway restarts an environment's gateway, which loses its LLM settings.
 func (x *gateways) RestartGateway(ref driver.EnvironmentRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()

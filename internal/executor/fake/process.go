@@ -9,11 +9,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The processes that a box can run, beside its commands:
+// The programs that a box can run as processes, besides its commands:
 //
-//	say <duration> <words>          writes the words as a line at once, lives so long, and exits with 0
-//	crash <duration> <code> <words> the same, and exits with the code
-//	listen <port> <duration>        listens to a port after a while, until it is ended, and serves HTTP there
+//	say <duration> <words>          writes the words as a line, runs for the duration, and exits with 0
+//	crash <duration> <code> <words> does the same, and exits with the code
+//	listen <port> <duration>        listens on the port after the duration, until it is ended, and serves HTTP
 
 // RunProcess implements driver.ProcessRunner.
 func (x *runner) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {
@@ -37,7 +37,7 @@ func (x *runner) AwaitPort(ctx context.Context, h driver.Handle, port int) error
 	return err
 }
 
-// listener waits until a command listens to a port.
+// listener waits until a command listens on a port.
 func (x *runner) listener(ctx context.Context, op Op, h driver.Handle, port int) (*command, error) {
 	for {
 		b, err := x.running(ctx, op, h)
@@ -60,7 +60,7 @@ func (x *runner) listener(ctx context.Context, op Op, h driver.Handle, port int)
 	}
 }
 
-// startProcess starts what only processes do, and reports whether it did.
+// startProcess starts a program that only processes have, and reports whether it did.
 func (x *runner) startProcess(b *box, c *command, command []string) (bool, error) {
 	args := command[1:]
 	switch {
@@ -95,7 +95,7 @@ func (x *runner) startProcess(b *box, c *command, command []string) (bool, error
 	}
 }
 
-// live writes a line and has the command end after a while.
+// live writes a line and ends the command after a while.
 func (x *runner) live(b *box, c *command, duration, line string, code int) error {
 	d, err := time.ParseDuration(duration)
 	if err != nil {

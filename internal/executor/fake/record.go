@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// record is what is known of when a sandbox ran.
+// record has the boots of a sandbox.
 type record struct {
 	boots []driver.Boot
 }
@@ -20,14 +20,14 @@ func (r *record) start(at time.Time) {
 
 func (r *record) last() *driver.Boot { return &r.boots[len(r.boots)-1] }
 
-// stop ends the boot that goes on, if one does.
+// stop ends the running boot, if any.
 func (r *record) stop(at time.Time) {
 	if i := r.last(); i.StoppedAt.IsZero() {
 		i.StoppedAt = at
 	}
 }
 
-// follow brings the record to what is observed, and reports whether that is a new start.
+// follow updates the record from an observation, and reports whether that is a new start.
 func (r *record) follow(o *driver.Observation, now time.Time) bool {
 	isOver := !r.last().StoppedAt.IsZero()
 	switch {
@@ -44,30 +44,29 @@ func (r *record) follow(o *driver.Observation, now time.Time) bool {
 	return false
 }
 
-// Record makes the backend count starts and record each start and stop, of what was removed too, as
-// driver.Capabilities.Records has it.
+// Record makes the backend count starts, and record each start and stop even of removed sandboxes, as with
+// driver.Capabilities.Records.
 func (x *Executor) Record() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.records = true
 }
 
-// Remember makes the backend tell when a sandbox ended that was removed, as a Docker Engine does from its events.
+// Remember makes the backend report the last boot of a removed sandbox, as a Docker Engine does from its events.
 func (x *Executor) Remember() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.remembers = true
 }
 
-// KeepReadings makes the backend list what sandboxes had used at the last TakeReadings, as driver.Capabilities.Readings
-// has it.
+// KeepReadings makes List return the usage of sandboxes at the last TakeReadings, as with driver.Capabilities.Readings.
 func (x *Executor) KeepReadings() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.readings = true
 }
 
-// TakeReadings reads what all sandboxes that run have used.
+// TakeReadings reads the usage of all running sandboxes.
 func (x *Executor) TakeReadings() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -78,7 +77,7 @@ func (x *Executor) TakeReadings() {
 	}
 }
 
-// Restart stops a sandbox and starts it again, out of band.
+// Restart stops and starts a sandbox out of band.
 func (x *Executor) Restart(sandboxID string) {
 	x.mu.Lock()
 	now := x.now()
@@ -116,7 +115,7 @@ func (x *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, e
 	}
 }
 
-// observed returns what is said of a sandbox.
+// observed returns the backend's observation of a sandbox.
 func (x *machine) observed(b *box) driver.Observation {
 	o := b.obs
 	if x.records {

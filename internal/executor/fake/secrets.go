@@ -19,7 +19,7 @@ func (x *Executor) PutSecrets(ctx context.Context, h driver.Handle, secrets map[
 	return nil
 }
 
-// Secrets returns the secrets that a sandbox was given and that is there still.
+// Secrets returns the secrets of a sandbox.
 func (x *Executor) Secrets(sandboxID string) map[string]sandbox.Secret {
 	x.mu.Lock()
 	defer x.mu.Unlock()

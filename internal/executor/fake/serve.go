@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Served is the answer of a command that listens: the request that it got, as JSON.
+// Served is the answer of a command that listens: the request, as JSON.
 type Served struct {
 	Method string      `json:"method"`
 	Target string      `json:"target"`
@@ -22,9 +22,9 @@ type Served struct {
 	Body   string      `json:"body"`
 }
 
-// Connect implements driver.ProcessRunner. What listens answers one request with what it got, or switches to an echo of
-// all bytes where the request asks for another protocol. It does not answer requests for
-// /silent, sends the body of those for /echo back while it arrives, and redirects those with a redirect in their query.
+// Connect implements driver.ProcessRunner. A listener answers one request with a Served. If the request asks for
+// another protocol, the listener switches and echoes all bytes. It does not answer requests for /silent. It streams the
+// body of requests for /echo back, and redirects requests with a redirect in their query.
 func (x *runner) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
 	of, err := x.listener(ctx, OpConnect, h, port)
 	if err != nil {

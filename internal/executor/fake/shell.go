@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// line runs a line of a shell that knows export, unset, cd, pwd, echo, exit and sleep, joined by "&&" or ";",
-// and variables. What comes after a sleep is done with it.
+// line runs a line of a shell that knows export, unset, cd, pwd, echo, exit, sleep and variables, joined by "&&" or
+// ";". Words after a sleep run without waiting for it; the sleep delays only the end.
 func (x *runner) line(r sandbox.ExecRequest, c *command) {
 	s := shell{env: maps.Clone(r.Env), cwd: r.Cwd}
 	if s.env == nil {
@@ -37,7 +37,7 @@ func (x *runner) line(r sandbox.ExecRequest, c *command) {
 	})
 }
 
-// shell is one that runs.
+// shell is the state of a running shell.
 type shell struct {
 	env   map[string]string
 	cwd   string
@@ -68,13 +68,13 @@ func (s *shell) run(words []string) {
 	case "exit":
 		s.code = len(arg) // enough to fail
 	case "sleep":
-		s.sleep, _ = time.ParseDuration(arg) // nonsense does not sleep
+		s.sleep, _ = time.ParseDuration(arg) // an invalid duration does not sleep
 	default:
 		s.code = 127
 	}
 }
 
-// left is what differs from what the request began with.
+// left returns the changes of the shell's state since the request.
 func (s *shell) left(r sandbox.ExecRequest) *sandbox.ShellState {
 	left := &sandbox.ShellState{Set: make(map[string]string)}
 	if clean, err := sandbox.CleanPath(s.cwd); err == nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// KeepTime makes sandboxes rest and end by their limits, with so much grace, as driver.Capabilities.KeepsTime has it.
-// What is due happens once the backend is asked for anything, as of when it was due; watchers get no event.
+// KeepTime makes sandboxes rest and end by their limits plus grace, as with driver.Capabilities.KeepsTime. A due change
+// happens at the next call to the backend, with the time when it was due. Watchers get no event.
 func (x *Executor) KeepTime(grace time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -30,7 +30,7 @@ func (x *Executor) Touch(ctx context.Context, h driver.Handle, l driver.Limits) 
 	return x.observed(b), nil
 }
 
-// keepTime puts to rest what is due, with the lock held.
+// keepTime puts due sandboxes to rest. The caller must hold mu.
 func (x *machine) keepTime() {
 	if x.grace < 0 {
 		return
@@ -48,7 +48,7 @@ func (x *machine) keepTime() {
 	}
 }
 
-// restsAt is when a box rests unless it is used, and whether it does at all.
+// restsAt returns when an unused box rests, and whether it does at all.
 func (x *machine) restsAt(b *box) (at time.Time, ends bool) {
 	used := b.usedAt
 	for _, c := range b.commands {
@@ -67,7 +67,7 @@ func (x *machine) restsAt(b *box) (at time.Time, ends bool) {
 	return used.Add(unused.D() + x.grace), unused > 0
 }
 
-// isOver reports whether a box has ended by its ttl, and does not start any more.
+// isOver reports whether a box has ended by its ttl. Then it cannot start again.
 func (x *machine) isOver(b *box, now time.Time) bool {
 	return x.grace >= 0 && b.limits.TTL > 0 && !b.usedAt.Add(b.limits.TTL.D()+x.grace).After(now)
 }

@@ -58,7 +58,7 @@ func (x *Executor) RemoveWitness(ctx context.Context, ledgerID, instance string,
 	return nil
 }
 
-// confirm returns an error where another instance answers. Its caller has the lock.
+// confirm returns an error if another instance answers. The caller must hold mu.
 func (x *machine) confirm(instance string) error {
 	if instance != "" && instance != x.instance {
 		return sandbox.Errorf(sandbox.Unavailable, "instance %s is asked for and %s answers", instance, x.instance).
@@ -67,7 +67,7 @@ func (x *machine) confirm(instance string) error {
 	return nil
 }
 
-// recognize returns an error where a clone answers. Its caller has the lock.
+// recognize returns an error if a clone answers. The caller must hold mu.
 func (x *machine) recognize() error {
 	for ledgerID, n := range x.expected {
 		if x.witnesses[ledgerID] < n {
@@ -78,22 +78,22 @@ func (x *machine) recognize() error {
 	return nil
 }
 
-// Witnesses returns the numbers that ledgers left, by ledger.
+// Witnesses returns the ledgers' numbers, by ledger.
 func (x *Executor) Witnesses() map[string]int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return maps.Clone(x.witnesses)
 }
 
-// PruneWitnesses removes all numbers that ledgers left, behind their back.
+// PruneWitnesses removes the numbers of all ledgers out of band.
 func (x *Executor) PruneWitnesses() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	clear(x.witnesses)
 }
 
-// BecomeClone makes another machine answer from now on, one with the same id and with nothing on it. The returned
-// function makes the first one answer again.
+// BecomeClone makes another machine answer from now on, with the same id and without any objects. back makes the first
+// one answer again.
 func (x *Executor) BecomeClone() (back func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -106,7 +106,7 @@ func (x *Executor) BecomeClone() (back func()) {
 	}
 }
 
-// Expect makes this executor know a number that is on the instance no more, as one that found it before another program
+// Expect makes this executor know a number that the instance lacks, as if it had found it before another program
 // removed it.
 func (x *Executor) Expect(ledgerID string, n int64) {
 	x.mu.Lock()
@@ -114,7 +114,7 @@ func (x *Executor) Expect(ledgerID string, n int64) {
 	x.expected[ledgerID] = n
 }
 
-// Reopen makes this executor another program's, which has not seen the instance yet.
+// Reopen makes this executor a new program, which has not seen the instance yet.
 func (x *Executor) Reopen() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
