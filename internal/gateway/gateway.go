@@ -12,7 +12,7 @@ import (
 //go:embed embedded
 var embedded embed.FS
 
-// Paths of the gateway and its data in its container, and the user that it runs as.
+// Paths of the gateway and its data in its container, and its user.
 const (
 	Path    = "/gateway"
 	Root    = "/run/egress"

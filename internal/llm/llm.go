@@ -1,7 +1,7 @@
 // Package llm lets sandboxes call models without a key. The gateway of an environment makes the calls and keeps a
 // journal of them. This package gives the gateway the environment's routes with their keys, which the gateway has in
-// memory only, and what the calls may still cost; and it records the journal in the ledger. The credentials of other
-// hosts take the same way to the gateway.
+// memory only, and the limit of their cost. It also records the journal in the ledger. The credentials of other hosts
+// take the same path to the gateway.
 //
 //	before a sandbox is used ──> Prepare ─┐
 //	an environment changes ─────> Serve ──┼─> the gateway's routes, keys, budget and credentials
@@ -9,8 +9,8 @@
 //	                                 └─────> llm_calls, llm_days, llm_months
 //	an environment is removed ──> Drain ─────┘
 //
-// The ledger stores how far a journal is recorded in the transaction that records it, so each call counts once. The
-// gateway keeps what is not recorded.
+// The transaction that records lines of a journal also stores the position in it, so each call counts once. The
+// gateway keeps the unrecorded lines.
 package llm
 
 import (
@@ -36,25 +36,25 @@ const (
 	askers = 8
 )
 
-// Budgets says what an environment may still spend.
+// Budgets returns the budgets of environments.
 type Budgets interface {
-	// BudgetUse returns the use of an environment's budget of this month, nil without a budget.
+	// BudgetUse returns the use of an environment's budget this month, nil without a budget.
 	BudgetUse(tx *ledger.Tx, env *ledger.Environment) (*sandbox.BudgetUse, error)
 }
 
-// Keys opens the keys of routes and the credentials of hosts.
+// Keys decrypts the keys of routes and the credentials of hosts.
 type Keys interface {
-	// Credentials returns them by the name of the secret.
+	// Credentials returns the values by the name of the secret.
 	Credentials(env *ledger.Environment, sealed []sealedsecrets.Secret) (map[string]sandbox.Secret, error)
 }
 
-// Observer learns of recorded calls, for metrics. Its methods are safe for concurrent use and return at once.
+// Observer receives recorded calls, for metrics. Its methods are safe for concurrent use and do not block.
 type Observer interface {
-	// LLMCallEnded: the end of a call was recorded.
+	// LLMCallEnded reports that the end of a call was recorded.
 	LLMCallEnded(call sandbox.LLMCall)
 }
 
-// Config is what a Service is made of. All of it is required but Observer.
+// Config configures a Service. All fields except Observer are required.
 type Config struct {
 	Store    *ledger.Store
 	Keys     Keys
@@ -63,7 +63,7 @@ type Config struct {
 	Log      *slog.Logger
 }
 
-// Service is safe for concurrent use, by any number of processes on one ledger.
+// Service is safe for concurrent use by any number of processes on one ledger.
 type Service struct{ c Config }
 
 var _ lifecycle.Preparer = (*Service)(nil)
@@ -71,7 +71,7 @@ var _ lifecycle.Preparer = (*Service)(nil)
 // New returns a Service.
 func New(c Config) *Service { return &Service{c} }
 
-// Prepare implements lifecycle.Preparer: the gateway has routes and credentials before the sandbox is used.
+// Prepare implements lifecycle.Preparer. It gives the gateway its routes and credentials before the sandbox is used.
 func (s *Service) Prepare(_ *ledger.Tx, row *ledger.Sandbox, _ lifecycle.Beginning) (lifecycle.Fill, error) {
 	if len(row.LLM)+len(row.Egress.Credentials) == 0 || row.Pooled() {
 		return nil, nil
@@ -83,7 +83,7 @@ func (s *Service) Prepare(_ *ledger.Tx, row *ledger.Sandbox, _ lifecycle.Beginni
 	}, nil
 }
 
-// broker is what the gateways of a backend can do.
+// broker are the abilities of a backend's gateways that this package needs.
 type broker interface {
 	driver.LLMBroker
 	driver.CredentialBroker
@@ -106,7 +106,8 @@ func (s *Service) ref(environmentID, instance string) driver.EnvironmentRef {
 	return driver.EnvironmentRef{LedgerID: s.c.Store.ID(), EnvironmentID: environmentID, Instance: instance}
 }
 
-// Serve gives the gateway of an environment its routes and credentials, or takes away those that it has no more.
+// Serve gives the gateway of an environment its routes and credentials. It removes those that the environment no longer
+// has.
 func (s *Service) Serve(ctx context.Context, x driver.Executor, environmentID, instance string) error {
 	to, err := brokerOf(x, environmentID)
 	if err != nil {
@@ -126,7 +127,7 @@ func (s *Service) serve(ctx context.Context, to broker, environmentID, instance 
 	return err
 }
 
-// settings reads what the gateway of an environment is to know.
+// settings reads the settings for the gateway of an environment.
 func (s *Service) settings(ctx context.Context,
 	environmentID string) (out driver.LLMSettings, hosts map[string]driver.Credential, err error) {
 	var (
@@ -148,7 +149,7 @@ func (s *Service) settings(ctx context.Context,
 	}
 	out.Account, out.Routes = env.Owner, make(map[string]driver.LLMKeyedRoute, len(env.Spec.LLM))
 	if env.Status != sandbox.EnvironmentOpen && env.Status != sandbox.EnvironmentClosed {
-		return out, nil, nil // whose sandboxes are going
+		return out, nil, nil // its sandboxes are being removed
 	}
 	keys, err := s.c.Keys.Credentials(env, sealed)
 	if err != nil {
@@ -181,8 +182,8 @@ func (s *Service) settings(ctx context.Context,
 	return out, hosts, nil
 }
 
-// spending returns what the month's calls have cost, and what they may cost. A call that runs is reserved in the budget
-// and counted by the gateway, so it is added back.
+// spending returns the cost of the month's calls, and its limit. The budget includes the reservations of running calls.
+// The gateway counts these too, so spending adds them back.
 func (s *Service) spending(tx *ledger.Tx, env *ledger.Environment) (driver.LLMSettings, error) {
 	month := tx.Now.Time().Format("2006-01")
 	out := driver.LLMSettings{Month: month, Recorded: make(map[string]driver.LLMRecorded)}
@@ -205,7 +206,7 @@ func (s *Service) spending(tx *ledger.Tx, env *ledger.Environment) (driver.LLMSe
 	return out, err
 }
 
-// Collect records the journals of an instance's gateways, and gives each its routes again and what it may spend now. A
+// Collect records the journals of an instance's gateways, and gives each gateway its routes and its current limit. A
 // gateway that does not answer does not delay the others. It returns the errors of all gateways.
 func (s *Service) Collect(ctx context.Context, x driver.Executor, instance string) error {
 	var envs []ledger.Environment
@@ -239,13 +240,13 @@ func (s *Service) collect(ctx context.Context, x driver.Executor, env *ledger.En
 		err = s.serve(ctx, from, env.ID, env.Instance)
 	}
 	if !env.Spec.HasCredentials() && sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil // it has no credentials any more, and no gateway
+		return nil // it no longer has credentials or a gateway
 	}
 	return err
 }
 
-// Drain records all that is left in the journal of an environment: of sandboxes that are gone the ledger then has each
-// call and its end. An environment without a gateway has nothing left.
+// Drain records the rest of an environment's journal. Then the ledger has each call of removed sandboxes, and its end.
+// An environment without a gateway has nothing left.
 func (s *Service) Drain(ctx context.Context, x driver.Executor, environmentID, instance string) error {
 	var brokered bool
 	err := s.c.Store.Read(ctx, func(tx *ledger.Tx) (err error) {

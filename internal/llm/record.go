@@ -22,7 +22,7 @@ func (s *Service) cursor(ctx context.Context, instance, environmentID string) (a
 
 // record records the rest of a gateway's journal.
 func (s *Service) record(ctx context.Context, from driver.LLMBroker, environmentID, instance string) error {
-	abandoned, err := s.abandoned(ctx, environmentID) // before the journal is read to its end
+	abandoned, err := s.abandoned(ctx, environmentID) // before the end of the journal is read
 	if err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func (s *Service) record(ctx context.Context, from driver.LLMBroker, environment
 	}
 }
 
-// tell tells the observer of calls whose end was recorded.
+// tell passes the calls whose end was recorded to the observer.
 func (s *Service) tell(ended []sandbox.LLMCall) {
 	if s.c.Observer == nil {
 		return
@@ -60,7 +60,7 @@ func (s *Service) tell(ended []sandbox.LLMCall) {
 	}
 }
 
-// recordLines records the lines that are not recorded yet, and returns the calls that they end.
+// recordLines records the new lines, and returns the calls that they end.
 func recordLines(tx *ledger.Tx, environmentID, instance string, lines []driver.LLMLine) ([]sandbox.LLMCall, error) {
 	cursor, err := modelcalls.In(tx).Cursor(instance, environmentID)
 	if err != nil {
@@ -73,7 +73,7 @@ func recordLines(tx *ledger.Tx, environmentID, instance string, lines []driver.L
 	}
 	calls := make([]sandbox.LLMCall, 0, len(lines)-first)
 	for _, l := range lines[first:] {
-		l.EnvironmentID = environmentID // whatever the gateway says
+		l.EnvironmentID = environmentID // regardless of the gateway's value
 		calls = append(calls, l.LLMCall)
 	}
 	ended, err := recordCalls(tx, environmentID, calls)
@@ -85,7 +85,7 @@ func recordLines(tx *ledger.Tx, environmentID, instance string, lines []driver.L
 	return ended, modelcalls.In(tx).SaveCursor(cursor)
 }
 
-// recordCalls records calls with an event for each that has ended, and returns those.
+// recordCalls records calls, with an event for each ended call. It returns the ended calls.
 func recordCalls(tx *ledger.Tx, environmentID string, calls []sandbox.LLMCall) ([]sandbox.LLMCall, error) {
 	rows, err := modelcalls.In(tx).Record(calls)
 	if err != nil {
@@ -106,8 +106,8 @@ func recordCalls(tx *ledger.Tx, environmentID string, calls []sandbox.LLMCall) (
 	return ended, nil
 }
 
-// appendEvents appends the events of a sandbox's calls. A sandbox that is gone has no events after its last one: these
-// are its environment's then.
+// appendEvents appends the events of a sandbox's calls. Nothing may follow the last event of a removed sandbox, so its
+// environment gets them.
 func appendEvents(tx *ledger.Tx, environmentID, sandboxID string, calls []sandbox.LLMCall) error {
 	row, err := tx.Sandbox(sandboxID)
 	if err != nil {
@@ -131,7 +131,7 @@ func appendEvents(tx *ledger.Tx, environmentID, sandboxID string, calls []sandbo
 	})
 }
 
-// abandoned returns the ids of calls that run by the ledger although their sandboxes are gone.
+// abandoned returns the ids of calls that the ledger has as running although their sandboxes are gone.
 func (s *Service) abandoned(ctx context.Context, environmentID string) (ids map[string]bool, err error) {
 	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := modelcalls.In(tx).Abandoned(environmentID)
@@ -144,8 +144,8 @@ func (s *Service) abandoned(ctx context.Context, environmentID string) (ids map[
 	return ids, err
 }
 
-// settleAbandoned settles those of the abandoned calls that still run by the ledger after the journal was read to its
-// end: the gateway lost its journal. They cost what was reserved for them.
+// settleAbandoned settles abandoned calls that still run in the ledger although the journal was read to its end. The
+// gateway has lost its journal, so they cost what was reserved for them.
 func (s *Service) settleAbandoned(ctx context.Context, environmentID string, abandoned map[string]bool) error {
 	if len(abandoned) == 0 {
 		return nil

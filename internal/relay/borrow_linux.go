@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// borrows: descriptors can be passed on this system.
+// borrows means that this system can pass descriptors.
 const borrows = true
 
-// borrowed is a sandbox's connection that the relay has lent.
+// borrowed is a sandbox's connection that the relay lends.
 type borrowed struct {
 	*net.UnixConn
 	request net.Conn // its end tells the relay that the connection is no longer used
@@ -21,8 +21,7 @@ type borrowed struct {
 // Close implements net.Conn.
 func (b borrowed) Close() error { return errors.Join(b.UnixConn.Close(), b.request.Close()) }
 
-// borrow receives the connection that the relay lends after its answer. If it fails, it closes the request's
-// connection.
+// borrow receives the connection that the relay lends after its answer. On failure it closes the request's connection.
 func borrow(ctx context.Context, request net.Conn) (_ net.Conn, err error) {
 	defer func() {
 		if err != nil {

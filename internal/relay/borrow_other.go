@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-// borrows: the engine's sockets are not files on this machine.
+// borrows is false: the engine's sockets are not files on this machine.
 const borrows = false
 
 func borrow(_ context.Context, request net.Conn) (net.Conn, error) {

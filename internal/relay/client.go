@@ -9,22 +9,21 @@ import (
 	"time"
 )
 
-// ErrSilent: the relay accepts connections but does not answer.
+// ErrSilent means that the relay accepts connections but does not answer.
 var ErrSilent = errors.New("the relay accepts connections but does not answer")
 
 // Open connects to the control socket of a relay.
 type Open func(ctx context.Context) (net.Conn, error)
 
-// Client is a client of a relay. It is safe for concurrent use. A broken connection affects only its own call
-// or carrier, no later one.
+// Client is a client of a relay. It is safe for concurrent use. A broken connection affects only its own call or
+// carrier.
 type Client struct {
 	direct, command Open
 	mux             *mux // over one connection of command
 }
 
-// NewClient returns a client that connects with direct and, if that fails, with streams over one connection
-// of command, which leads to the standard input and output of Connect. Either may be nil. It does not
-// connect.
+// NewClient returns a client that connects with direct. If that fails, it uses streams over one connection of command,
+// which leads to the standard input and output of Connect. Either may be nil. NewClient does not connect.
 func NewClient(direct, command Open) *Client {
 	c := &Client{direct: direct, command: command}
 	if command != nil {
@@ -33,7 +32,7 @@ func NewClient(direct, command Open) *Client {
 	return c
 }
 
-// Close ends the connection to the command, and so its carriers. Other carriers belong to their callers.
+// Close closes the connection to the command, which ends its carriers. Other carriers belong to their callers.
 func (c *Client) Close() error {
 	if c.mux == nil {
 		return nil
@@ -41,34 +40,33 @@ func (c *Client) Close() error {
 	return c.mux.close()
 }
 
-// Add creates the directory and the socket of a sandbox, and the files of its accounts. Present is success;
-// the files are then rewritten.
+// Add creates the directory and the socket of a sandbox, and the files of its accounts. If they exist, it rewrites the
+// files.
 func (c *Client) Add(ctx context.Context, id string, accounts Accounts) error {
 	_, err := c.ask(ctx, request{Op: opAdd, ID: id, Accounts: accounts})
 	return err
 }
 
-// Remove closes all connections of a sandbox and removes its directory. Absent is success.
+// Remove closes all connections of a sandbox and removes its directory. An absent sandbox is success.
 func (c *Client) Remove(ctx context.Context, id string) error {
 	_, err := c.ask(ctx, request{Op: opRemove, ID: id})
 	return err
 }
 
-// End makes process 1 of a sandbox end, with a file in its directory. Errors: ErrUnknown if there is no
-// directory.
+// End makes process 1 of a sandbox end, through a file in its directory. Errors: ErrUnknown if there is no directory.
 func (c *Client) End(ctx context.Context, id string) error {
 	_, err := c.ask(ctx, request{Op: opEnd, ID: id})
 	return err
 }
 
-// List returns the sandboxes that have a directory, sorted.
+// List returns the sandboxes with a directory, sorted.
 func (c *Client) List(ctx context.Context) ([]string, error) {
 	a, err := c.ask(ctx, request{Op: opList})
 	return a.Sandboxes, err
 }
 
-// Probe returns once the relay answers on a new connection; limit starts when the connection is open. Errors:
-// ErrSilent if the relay does not answer; any other error says nothing about the relay.
+// Probe returns once the relay answers on a new connection. limit starts when the connection is open. Errors: ErrSilent
+// if the relay does not answer; any other error says nothing about the relay.
 func (c *Client) Probe(ctx context.Context, limit time.Duration) error {
 	fresh := NewClient(c.direct, c.command) // a dead old connection is not the relay's fault
 	conn, err := fresh.open(ctx)
@@ -89,9 +87,8 @@ func (c *Client) Probe(ctx context.Context, limit time.Duration) error {
 	return err
 }
 
-// Dial connects to a sandbox. It waits for the sandbox to dial the relay, for at most 30 s. The connection
-// has a method CloseWrite. Errors: ErrUnknown, ErrAbsent and ErrFull; any other error means that the relay
-// was not reached.
+// Dial connects to a sandbox. It waits at most 30 s for the sandbox to dial the relay. The connection has a method
+// CloseWrite. Errors: ErrUnknown, ErrAbsent and ErrFull; any other error means that it did not reach the relay.
 func (c *Client) Dial(ctx context.Context, id string) (net.Conn, error) {
 	r := request{Op: opAttach, ID: id, Wait: maxWait}
 	if end, ok := ctx.Deadline(); ok {
@@ -105,10 +102,10 @@ func (c *Client) Dial(ctx context.Context, id string) (net.Conn, error) {
 	return borrow(ctx, conn)
 }
 
-// answerPart is the fraction of a limit that is reserved for the relay's answer.
+// answerPart sets the part of a wait that is reserved for the relay's answer: one in answerPart.
 const answerPart = 8
 
-// ask sends a request whose answer is the only reply.
+// ask sends a request and returns its answer, after which nothing follows.
 func (c *Client) ask(ctx context.Context, r request) (answer, error) {
 	conn, a, err := c.call(ctx, r)
 	if err == nil {
@@ -117,7 +114,7 @@ func (c *Client) ask(ctx context.Context, r request) (answer, error) {
 	return a, err
 }
 
-// call sends a request, and returns its connection unless the relay refuses.
+// call sends a request. It returns the request's connection unless the relay refuses.
 func (c *Client) call(ctx context.Context, r request) (net.Conn, answer, error) {
 	conn, err := c.open(ctx)
 	if err != nil {
@@ -167,7 +164,7 @@ func exchange(ctx context.Context, conn net.Conn, r request) (a answer, err erro
 	return a, err
 }
 
-// within runs do until ctx ends.
+// within runs do, and breaks the connection off when ctx ends.
 func within(ctx context.Context, conn net.Conn, do func() error) error {
 	cut := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {

@@ -10,14 +10,14 @@
 // A sandbox dials its socket and parks the connection. A reconciler that attaches to the sandbox gets a
 // parked connection. If the control socket is a local file, it gets the descriptor, so that no byte passes
 // through the relay; otherwise the relay copies bytes between the two. The directories are the relay's whole
-// state: after a restart it listens in each of them. Connections that it copies then break, and both ends
-// dial again.
+// state: after a restart it listens in each of them. A restart breaks the connections that it copies, and both
+// ends dial again.
 //
 // Each connection to the control socket carries one request. After an attach it carries the bytes, or its end
-// says that the descriptor is no longer used. If the control socket is not on the reconciler's machine, the
+// means that the descriptor is no longer used. If the control socket is not on the reconciler's machine, the
 // program's `connect` carries these connections, as yamux streams, over its standard input and output.
 //
-// # Why not a command of the engine for each sandbox
+// # Why not docker exec for each sandbox
 //
 // The alternative is one `docker exec -u 0` that stays open in each sandbox. Measured on Engine 20.10.24 with
 // 2 busy cores and 20 sandboxes, with a relay that copies; a lent connection costs less:

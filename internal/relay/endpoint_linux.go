@@ -14,20 +14,20 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limits of one sandbox, which is assumed to be hostile.
+// Limits of one sandbox, which may be hostile.
 const (
-	// maxParked limits waiting connections. A further one replaces the oldest.
+	// maxParked limits waiting connections. One more replaces the oldest.
 	maxParked = 8
-	// maxTaken limits the connections that reconcilers use at once.
+	// maxTaken limits the connections that reconcilers use at the same time.
 	maxTaken = 16
-	// dialsPerSecond and dialsAtOnce slow down a sandbox that dials without end. Further dials wait in the
-	// kernel, up to pendingDials; then the sandbox's own dial blocks.
+	// dialsPerSecond and dialsAtOnce slow down a sandbox that dials without end. Up to pendingDials further dials wait in
+	// the kernel. After that, the sandbox's own dial blocks.
 	dialsPerSecond = 20
 	dialsAtOnce    = 32
 	pendingDials   = 16
 )
 
-// leftPoll is the interval of checks whether a waiting client has left.
+// leftPoll is the interval at which take checks whether a waiting client has left.
 const leftPoll = 250 * time.Millisecond
 
 // endpoint is a sandbox's socket with the sandbox's connections.
@@ -107,8 +107,8 @@ func (p *endpoint) park(conn *net.UnixConn) {
 	p.arrival = make(chan struct{})
 }
 
-// take returns the newest live connection of the sandbox. It waits for one until wait has passed or the
-// client leaves. Errors: ErrAbsent, ErrUnknown after the endpoint is closed, ErrFull.
+// take returns the sandbox's newest live connection. It waits for one until wait has passed or the client leaves.
+// Errors: ErrAbsent; ErrUnknown after the endpoint is closed; ErrFull.
 func (p *endpoint) take(ctx context.Context, wait time.Duration, client *net.UnixConn) (*net.UnixConn, error) {
 	late := time.NewTimer(wait)
 	defer late.Stop()
@@ -151,7 +151,7 @@ func (p *endpoint) pick() (*net.UnixConn, <-chan struct{}, error) {
 		conn := p.parked[last]
 		p.parked = p.parked[:last]
 		if hasLeft(conn) {
-			_ = conn.Close() // its other end closed it too
+			_ = conn.Close() // its other end has closed it too
 			continue
 		}
 		p.taken[conn] = struct{}{}
@@ -160,7 +160,7 @@ func (p *endpoint) pick() (*net.UnixConn, <-chan struct{}, error) {
 	return nil, p.arrival, nil
 }
 
-// drop closes a connection that was taken.
+// drop closes a taken connection.
 func (p *endpoint) drop(conn *net.UnixConn) {
 	_ = conn.Close() // its bytes were copied, or have no reader
 	p.mu.Lock()
@@ -173,12 +173,12 @@ func (p *endpoint) cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for conn := range p.taken {
-		_, _ = conn.CloseRead(), conn.CloseWrite() // it may already have ended
+		_, _ = conn.CloseRead(), conn.CloseWrite() // the connection may already have ended
 	}
 }
 
-// close closes all connections of the sandbox; a lent one lives on in its reconciler. The socket file stays
-// until its directory is deleted or it is replaced.
+// close closes all connections of the sandbox, but a lent one continues in its reconciler. The socket file stays until
+// it is replaced or its directory is deleted.
 func (p *endpoint) close() {
 	p.stop()
 	_ = p.listener.Close() // no more dials are accepted

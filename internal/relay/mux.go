@@ -11,29 +11,28 @@ import (
 	"github.com/hashicorp/yamux"
 )
 
-// heartbeat is how often each end of the connection asks for a sign of life. Without one for 10 s, which is
-// also yamux's limit of a write, the connection and its streams end. That is sooner than a session with a
-// sandbox gives up its carrier.
+// heartbeat is the interval at which each end of the connection asks for a sign of life. After 10 s without one, which
+// is also yamux's limit for a write, the connection and its streams end. A session with a sandbox waits longer before
+// it gives up its carrier.
 const heartbeat = 5 * time.Second
 
-// lingering is how long a stream may wait for its second half to end after the first. Then the stream is
-// reset.
+// lingering limits the time between the ends of a stream's two halves. After that the stream is reset.
 const lingering = 10 * time.Second
 
-// muxConfig is used at both ends.
+// muxConfig configures both ends.
 func muxConfig() *yamux.Config {
 	c := yamux.DefaultConfig()
-	c.LogOutput, c.Logger = nil, log.New(io.Discard, "", 0) // calls return the errors too
+	c.LogOutput, c.Logger = nil, log.New(io.Discard, "", 0) // calls return the same errors
 	c.StreamCloseTimeout = lingering
 	c.KeepAliveInterval = heartbeat
 	return c
 }
 
-// mux opens connections to the control socket as streams of one connection. It dials that connection again
-// when it breaks.
+// mux opens connections to the control socket as streams of one connection. If that connection breaks, mux dials it
+// again.
 type mux struct {
 	dial Open
-	// lock holds the session, nil before the first use.
+	// lock holds the session, which is nil before the first use.
 	lock chan *yamux.Session
 }
 
@@ -90,7 +89,7 @@ func (m *mux) close() error {
 	return session.Close()
 }
 
-// stream is a stream with the Close of a connection: yamux's Close only ends the sending half.
+// stream is a stream whose Close ends both halves. yamux's Close only ends the sending half.
 type stream struct{ *yamux.Stream }
 
 // CloseWrite ends the sending half.

@@ -35,8 +35,7 @@ func SandboxDir(id string) string { return sandboxesDir + "/" + id }
 // MaxAccounts limits each file of Accounts, in bytes.
 const MaxAccounts = 32 << 10
 
-// Limits of messages, in bytes. The longest request has two files in base64. The longest answer lists
-// maxSandboxes ids.
+// Limits of messages, in bytes. The longest request has two files in base64. The longest answer lists maxSandboxes ids.
 const (
 	maxRequest = 96 << 10
 	maxAnswer  = 1 << 20
@@ -68,7 +67,7 @@ type request struct {
 	Accounts Accounts `json:"accounts,omitzero"`
 }
 
-// Accounts are the files of a sandbox that name its users. Empty ones are not created.
+// Accounts are the files that name a sandbox's users. Empty ones are not created.
 type Accounts struct {
 	Passwd []byte `json:"passwd,omitempty"`
 	Group  []byte `json:"group,omitempty"`
@@ -79,8 +78,8 @@ type answer struct {
 	Problem   problem  `json:"problem,omitempty"`
 	Message   string   `json:"message,omitempty"`
 	Sandboxes []string `json:"sandboxes,omitempty"`
-	// Lent: one byte with the descriptor follows. The request's connection stays open as long as the
-	// descriptor is used. Without Lent, the bytes of the carrier follow.
+	// Lent means that one byte with the descriptor follows. The request's connection stays open while the descriptor is
+	// used. Without Lent, the bytes of the carrier follow.
 	Lent bool `json:"lent,omitempty"`
 }
 
@@ -94,15 +93,16 @@ const (
 	problemFailed  problem = "failed"
 )
 
-// Errors of a relay that answers. Any other error of a Client means that the relay was not reached, or ended.
+// Errors of a relay that answers. Any other error of a Client means that it did not reach the relay, or that the relay
+// ended.
 var (
-	// ErrRefused is wrapped by each of the others.
+	// ErrRefused is wrapped by the other errors.
 	ErrRefused = errors.New("the relay refuses")
-	// ErrUnknown: the sandbox was not added, or was removed.
+	// ErrUnknown means that the sandbox was not added, or was removed.
 	ErrUnknown = fmt.Errorf("%w: the sandbox is unknown", ErrRefused)
-	// ErrAbsent: the sandbox did not dial in time.
+	// ErrAbsent means that the sandbox did not dial in time.
 	ErrAbsent = fmt.Errorf("%w: the sandbox has no waiting connection", ErrRefused)
-	// ErrFull: a limit of the relay is reached.
+	// ErrFull means that a limit of the relay is reached.
 	ErrFull = fmt.Errorf("%w: it is full", ErrRefused)
 )
 
@@ -138,7 +138,7 @@ func answerTo(err error) answer {
 	}
 }
 
-// sandboxID is compiled at its first use: the guest has this package too.
+// sandboxID is compiled at its first use, because the guest also contains this package.
 var sandboxID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,62}$`) })
 
 func (r request) validate() error {

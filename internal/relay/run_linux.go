@@ -50,8 +50,8 @@ func (standard) Read(p []byte) (int, error)  { return os.Stdin.Read(p) }
 func (standard) Write(p []byte) (int, error) { return os.Stdout.Write(p) }
 func (standard) Close() error                { return errors.Join(os.Stdin.Close(), os.Stdout.Close()) }
 
-// Connect forwards connections to the control socket, as yamux streams over one connection, until that
-// connection or ctx ends. root is the relay's.
+// Connect forwards connections to the control socket, as yamux streams over one connection, until that connection or
+// ctx ends. root is the relay's root.
 func Connect(ctx context.Context, root string, over io.ReadWriteCloser) error {
 	session, err := yamux.Server(over, muxConfig())
 	if err != nil {
@@ -74,7 +74,7 @@ func Connect(ctx context.Context, root string, over io.ReadWriteCloser) error {
 	}
 }
 
-// connectOne forwards one connection. If the control socket refuses it, it ends without an answer.
+// connectOne forwards one connection. If the control socket refuses it, the stream ends without an answer.
 func connectOne(ctx context.Context, root string, s *yamux.Stream) {
 	client := &stream{s}
 	defer client.Close()
@@ -94,11 +94,11 @@ func connectOne(ctx context.Context, root string, s *yamux.Stream) {
 		if err == nil {
 			err = control.CloseWrite()
 		}
-		wait := lingering // the answer still has this long, like yamux at the other end
+		wait := lingering // the answer may take this long, like yamux at the other end
 		if err != nil {
 			wait = 0
 		}
-		_ = control.SetReadDeadline(time.Now().Add(wait)) // a closed one needs no deadline
+		_ = control.SetReadDeadline(time.Now().Add(wait)) // a closed connection needs no deadline
 	})
 	_, err = io.Copy(client, control)
 	if err == nil {

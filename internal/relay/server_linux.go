@@ -39,7 +39,7 @@ const (
 type Config struct {
 	// Root is the directory of the relay's data.
 	Root string
-	// Owner is the user who may dial the sockets of sandboxes.
+	// Owner is the user that may dial the sockets of sandboxes.
 	Owner int
 	// Log receives warnings.
 	Log *slog.Logger
@@ -76,7 +76,7 @@ func Serve(ctx context.Context, c Config) error {
 	return s.accept(ctx, control)
 }
 
-// makeDir creates a directory with a mode, regardless of the umask. An existing one gets the mode.
+// makeDir creates a directory with a mode, regardless of the umask. An existing directory gets the mode.
 func makeDir(path string, mode os.FileMode) error {
 	if err := os.MkdirAll(path, mode); err != nil {
 		return err
@@ -84,7 +84,7 @@ func makeDir(path string, mode os.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// resume listens in each directory of an earlier run. A failed one is retried at its next use.
+// resume listens in each directory of an earlier run. If it fails for one, the next use retries.
 func (s *server) resume() error {
 	entries, err := os.ReadDir(filepath.Join(s.Root, sandboxesDir))
 	if err != nil {
@@ -117,7 +117,7 @@ func (s *server) accept(ctx context.Context, control *net.UnixListener) error {
 		conn, err := control.AcceptUnix()
 		if ctx.Err() != nil {
 			if err == nil {
-				_ = conn.Close() // no request was accepted yet
+				_ = conn.Close() // no request has been accepted yet
 			}
 			return nil
 		}
@@ -144,7 +144,7 @@ func pause(ctx context.Context, d time.Duration) {
 // serve carries out the request of one connection.
 func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	defer conn.Close()
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends everything that waits for it
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends every wait for it
 	defer stop()
 	if conn.SetDeadline(time.Now().Add(requestLimit)) != nil {
 		return
@@ -222,7 +222,7 @@ func (s *server) add(r request) error {
 // replaceFile replaces a file. A mount of the old file keeps the old content.
 func replaceFile(path string, content []byte, mode os.FileMode) error {
 	making := path + ".new"
-	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a crash
+	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) { // a crash left it
 		return err
 	}
 	err := os.WriteFile(making, content, mode)
@@ -247,7 +247,7 @@ func (s *server) open(id string) (*endpoint, error) {
 	return p, err
 }
 
-// remove closes a sandbox's connections and deletes its directory. Absent is success.
+// remove closes a sandbox's connections and deletes its directory. An absent sandbox is success.
 func (s *server) remove(id string) error {
 	if p := s.endpoints[id]; p != nil {
 		p.cut()
@@ -257,7 +257,7 @@ func (s *server) remove(id string) error {
 	return os.RemoveAll(s.dir(id))
 }
 
-// end writes the file that ends a sandbox. It needs no connection to it.
+// end writes the file that ends a sandbox. It needs no connection to the sandbox.
 func (s *server) end(id string) error {
 	f, err := os.OpenFile(filepath.Join(s.dir(id), EndFile), os.O_CREATE|os.O_WRONLY, endMode)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -269,7 +269,7 @@ func (s *server) end(id string) error {
 	return errors.Join(f.Chmod(endMode), f.Close())
 }
 
-// list returns the sandboxes that have a directory, sorted.
+// list returns the sandboxes with a directory, sorted.
 func (s *server) list() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.Root, sandboxesDir))
 	ids := make([]string, 0, len(entries))
@@ -334,8 +334,8 @@ func (s *server) close() {
 	clear(s.endpoints)
 }
 
-// listenAt creates a socket for one user. It atomically replaces a socket of an earlier run, already with
-// owner and mode, so that no other user can ever dial it.
+// listenAt creates a socket for one user. It sets owner and mode first, then atomically replaces the socket of an
+// earlier run. So no other user can ever dial it.
 func listenAt(path string, owner int) (*net.UnixListener, error) {
 	making := path + ".new"
 	if err := os.Remove(making); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -23,7 +23,7 @@ func splice(a, b *net.UnixConn) {
 	back.Wait()
 }
 
-// pass copies one direction including its end. If an end is closed completely, it closes the other one.
+// pass copies one direction including its end. If an end is completely closed, it closes the other one.
 func pass(from, to *net.UnixConn) {
 	err := copyAll(to, from)
 	if err == nil && !hungUp(from) {
@@ -32,7 +32,7 @@ func pass(from, to *net.UnixConn) {
 			return
 		}
 	}
-	_, _ = from.Close(), to.Close() // break both, as one end did
+	_, _ = from.Close(), to.Close() // one end broke, so break both
 }
 
 // copyAll copies until from ends.
@@ -86,7 +86,7 @@ func passOne(to, from *net.UnixConn, raw syscall.RawConn) error {
 	return writeAll(to, from, piece[:n])
 }
 
-// writeAll waits for a slow or frozen reader as long as the sender is connected.
+// writeAll waits for a slow or frozen reader while the sender is connected.
 func writeAll(to, from *net.UnixConn, content []byte) error {
 	for {
 		if err := to.SetWriteDeadline(time.Now().Add(lingering)); err != nil {
@@ -100,7 +100,7 @@ func writeAll(to, from *net.UnixConn, content []byte) error {
 	}
 }
 
-// hungUp reports whether the other end is closed, not only done with sending.
+// hungUp reports whether the other end is closed, as opposed to having only stopped sending.
 func hungUp(conn *net.UnixConn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -1,6 +1,5 @@
-// Package audit is the gateway's log of every attempt to reach the network, as lines of JSON. Logging never
-// delays traffic: records that cannot be written in time are dropped and counted, and the count is logged
-// instead.
+// Package audit is the gateway's log of every attempt to reach the network, as lines of JSON. Logging never delays
+// traffic: records that cannot be written in time are dropped and counted, and the log has the count instead.
 package audit
 
 import (
@@ -25,7 +24,7 @@ type Kind string
 const (
 	Opened Kind = "opened"
 	Closed Kind = "closed"
-	// Dropped counts dropped records of a sandbox since the last record of this kind.
+	// Dropped counts a sandbox's dropped records since the last record of this kind.
 	Dropped Kind = "dropped"
 )
 
@@ -58,7 +57,7 @@ type Record struct {
 	Agent   string    `json:"agent,omitempty"`
 
 	Protocol Protocol `json:"protocol,omitempty"`
-	// Host is the requested host. If the attempt is refused, it may be any text, cut to 260 bytes.
+	// Host is the requested host. In a refused attempt it may be any text, cut to 260 bytes.
 	Host    string        `json:"host,omitempty"`
 	Port    uint16        `json:"port,omitempty"`
 	Address string        `json:"address,omitempty"` // the address connected to
@@ -76,17 +75,17 @@ type Record struct {
 // Limits of the log.
 const (
 	queueLength = 4096
-	// perSandbox (records a second) and burst keep one sandbox from filling the log. A browser opens some
-	// hundred connections at once.
+	// perSandbox (records a second) and burst keep one sandbox from filling the log. A browser may open some hundred
+	// connections at the same time.
 	perSandbox = 50
 	burst      = 1000
-	// reportEvery is the interval of reports about drops.
+	// reportEvery is the interval between reports of drops.
 	reportEvery = time.Second
 	maxHost     = 260
 	maxDetail   = 512
 )
 
-// Log writes records in order of arrival.
+// Log writes records in the order of their arrival.
 type Log struct {
 	now   func() time.Time
 	queue chan Record
@@ -114,7 +113,7 @@ func New(w io.Writer, now func() time.Time) *Log {
 	return l
 }
 
-// Source is one sandbox's access to the log.
+// Source gives one sandbox access to the log.
 type Source struct {
 	log     *Log
 	sandbox string
@@ -139,7 +138,7 @@ func (s *Source) Release() {
 	if n := s.dropped.Swap(0); n > 0 && !s.log.closed {
 		select {
 		case s.log.queue <- s.count(n):
-		default: // the log's total still counts them
+		default: // the log's total still has them
 		}
 	}
 }
@@ -192,7 +191,7 @@ func (l *Log) write(w io.Writer) {
 	defer close(l.done)
 	encoder := json.NewEncoder(w)
 	put := func(r Record) {
-		if encoder.Encode(r) != nil { // the count reports it
+		if encoder.Encode(r) != nil { // the count includes it
 			l.unwritten.Add(1)
 		}
 	}

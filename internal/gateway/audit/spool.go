@@ -22,21 +22,21 @@ type Entry struct {
 	Record json.RawMessage `json:"record"`
 }
 
-// Limits of a spool. The oldest lines are removed, whether they were read or not.
+// Limits of a spool. It removes the oldest lines, even unread ones.
 const (
 	segmentBytes = 4 << 20
 	spoolBytes   = 16 << 20
-	maxSegments  = 64 // a gateway that crashes repeatedly creates many small ones
+	maxSegments  = 64 // a gateway that crashes repeatedly creates many small segments
 )
 
-// Spool keeps the latest lines of a log in files, for readers that come later and know their position. It
-// survives the gateway's process and container. It is safe for concurrent use.
+// Spool keeps the latest lines of a log in files, for readers that come later and know their position. The files
+// survive the gateway's process and container. Spool is safe for concurrent use.
 type Spool struct {
 	dir string
 	run int64
 
 	mu       sync.Mutex         // guards what follows
-	segments []segments.Segment // in order; the last one is written to
+	segments []segments.Segment // in order; writes go to the last one
 	file     *os.File
 	line     int64
 }
@@ -77,7 +77,7 @@ func (s *Spool) begin() error {
 	return nil
 }
 
-// Write stores p, one line with its end.
+// Write stores p, which is one line with its newline.
 func (s *Spool) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,8 +100,8 @@ func (s *Spool) Close() error {
 	return s.file.Close()
 }
 
-// After returns a page of the oldest lines after a position, in order; none if there are none yet. Lines that were
-// removed before they were read show as a gap.
+// After returns a page of the oldest lines after a position, in order. It returns none if there are none yet. Lines
+// that were removed unread show as a gap.
 func (s *Spool) After(p Position) ([]Entry, error) {
 	s.mu.Lock()
 	all := slices.Clone(s.segments)

@@ -4,8 +4,8 @@
 //	control/control.sock        this interface
 //	control/settings.json       what is allowed, and the upstream proxy
 //	control/sandboxes/<id>.json
-//	control/authority/          whom sandboxes with credentials trust
-//	control/attempts/*.jsonl    the latest attempts of sandboxes to get out
+//	control/authority/          the authority that sandboxes with credentials trust
+//	control/attempts/*.jsonl    the latest attempts of sandboxes to reach the network
 //	s/<id>/proxy.sock           a sandbox's proxy socket; it sees only this directory
 package control
 
@@ -25,7 +25,7 @@ import (
 
 // Paths below the gateway's root.
 const (
-	// Dir holds what no sandbox sees, including Socket.
+	// Dir is a directory that no sandbox sees. Socket is in it.
 	Dir    = "control"
 	Socket = "control.sock"
 	// ProxySocket is the name of a sandbox's socket in its directory.
@@ -42,13 +42,13 @@ const (
 // SandboxDir returns a sandbox's directory, relative to the gateway's root.
 func SandboxDir(id string) string { return servedDir + "/" + id }
 
-// AttemptsDir returns the gateway's directory of attempts, below its root.
+// AttemptsDir returns the directory of attempts below a gateway's root.
 func AttemptsDir(root string) string { return filepath.Join(root, Dir, attemptsDir) }
 
-// CallsDir is the directory of the LLM broker's journal below a gateway's root.
+// CallsDir returns the directory of the LLM broker's journal below a gateway's root.
 func CallsDir(root string) string { return filepath.Join(root, Dir, callsDir) }
 
-// AuthorityDir is the directory of the gateway's authority below its root.
+// AuthorityDir returns the directory of the gateway's authority below a gateway's root.
 func AuthorityDir(root string) string { return filepath.Join(root, Dir, authorityDir) }
 
 // Settings apply to all sandboxes of a gateway.
@@ -61,7 +61,7 @@ type Settings struct {
 type Upstream struct {
 	// URL may contain a user and a password.
 	URL string `json:"url"`
-	// CA is the CA of an https proxy, in PEM, instead of the public ones.
+	// CA is the CA of an https proxy, in PEM. It replaces the public ones.
 	CA string `json:"ca,omitempty"`
 }
 
@@ -80,10 +80,10 @@ type Sandbox struct {
 	ID string `json:"id"`
 	// Agent is the agent of the sandbox; empty while it waits in a warm pool.
 	Agent string `json:"agent,omitempty"`
-	// Lease and Generation are the lease of the agent. Without a lease, the sandbox cannot make LLM calls.
+	// Lease and Generation are the agent's lease. Without a lease, the sandbox cannot make LLM calls.
 	Lease      string `json:"lease,omitempty"`
 	Generation int64  `json:"generation,omitempty"`
-	// Trusts: the sandbox was created with the gateway's authority, whose files are in its directory.
+	// Trusts means that the sandbox was created with the gateway's authority, whose files are in its directory.
 	Trusts bool `json:"trusts,omitempty"`
 }
 
@@ -107,7 +107,7 @@ func (s Sandbox) validate() error {
 	return nil
 }
 
-// Attempts are lines of the log of attempts. Their records are those of package audit.
+// Attempts are lines of the log of attempts, with records of package audit.
 type Attempts struct {
 	Entries []audit.Entry `json:"entries"`
 }
@@ -120,7 +120,7 @@ type Status struct {
 	IDs      []string `json:"ids"` // ids of the sandboxes, sorted
 	// LLM is the state of the LLM broker.
 	LLM LLMStatus `json:"llm"`
-	// Credentials are the hosts that have a credential, sorted.
+	// Credentials are the hosts with a credential, sorted.
 	Credentials []string `json:"credentials"`
 }
 

@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 )
 
-// Manager carries out control requests and stores the result. It is safe for concurrent use.
+// Manager carries out control requests and stores their results. It is safe for concurrent use.
 type Manager struct {
 	root   string
 	proxy  *proxy.Proxy
@@ -39,8 +39,8 @@ type Manager struct {
 	sandboxes map[string]Sandbox
 }
 
-// Open restores the state of the previous gateway. It skips what it cannot read, and logs it; that can only
-// cut sandboxes off, never open anything. The spool holds the attempts.
+// Open restores the state of the previous gateway. It skips and logs what it cannot read: that can only cut sandboxes
+// off, never open anything. The spool has the attempts.
 func Open(root string, p *proxy.Proxy, d *egress.Dialer, spool *audit.Spool, b *llm.Broker, c *credential.Broker,
 	log *slog.Logger) (*Manager, error) {
 	m := &Manager{root: root, proxy: p, dialer: d, spool: spool, llm: b, broker: c, sandboxes: make(map[string]Sandbox)}
@@ -82,7 +82,7 @@ func (m *Manager) path(parts ...string) string {
 	return filepath.Join(append([]string{m.root}, parts...)...)
 }
 
-// Apply changes the settings, and cuts connections that they forbid.
+// Apply changes the settings and cuts connections that they forbid.
 func (m *Manager) Apply(s Settings) error {
 	compiled, err := policy.Compile(s.Egress)
 	if err != nil {
@@ -114,7 +114,7 @@ func (m *Manager) Apply(s Settings) error {
 	return m.llm.SetPrivate(s.Egress.PrivateCIDRs)
 }
 
-// rootsWith returns the public authorities and those of a text, nil for the public ones alone.
+// rootsWith returns the public authorities and those in text. It returns nil if text is empty.
 func rootsWith(text string) (*x509.CertPool, error) {
 	if text == "" {
 		return nil, nil
@@ -138,7 +138,7 @@ func rootsWith(text string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Add admits a sandbox, or changes its agent.
+// Add admits a sandbox or changes its agent.
 func (m *Manager) Add(s Sandbox) error {
 	if err := s.validate(); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (m *Manager) serve(s Sandbox) error {
 		return err
 	}
 	socket := filepath.Join(dir, ProxySocket)
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a previous gateway
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // a previous gateway left it
 		return err
 	}
 	l, err := net.Listen("unix", socket)
@@ -188,7 +188,7 @@ func (m *Manager) serve(s Sandbox) error {
 	return m.proxy.Add(s.served(), l)
 }
 
-// Remove removes a sandbox and cuts its connections. Absent is success.
+// Remove removes a sandbox and cuts its connections. An absent sandbox is success.
 func (m *Manager) Remove(id string) error {
 	if err := (Sandbox{ID: id}).validate(); err != nil {
 		return err

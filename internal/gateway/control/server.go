@@ -20,7 +20,7 @@ import (
 // maxBody limits a request, in bytes.
 const maxBody = 1 << 20
 
-// Limits of the control interface's connections. Its clients are ours.
+// Limits of connections to the control interface. Its clients are ours.
 const (
 	headerTime   = 10 * time.Second
 	keepAlive    = 10 * time.Minute
@@ -99,7 +99,7 @@ func read(w http.ResponseWriter, r *http.Request, v any) bool {
 	return true
 }
 
-// readSecret is read for a body that contains keys.
+// readSecret reads a body that contains keys.
 func readSecret(w http.ResponseWriter, r *http.Request, what string, v any) bool {
 	if err := decode(w, r, v); err != nil {
 		http.Error(w, "read "+what+": "+withoutValues(err), http.StatusBadRequest)
@@ -108,23 +108,23 @@ func readSecret(w http.ResponseWriter, r *http.Request, what string, v any) bool
 	return true
 }
 
-// answer sends what was asked for, or why it cannot be told.
+// answer sends v, or the error.
 func answer(w http.ResponseWriter, v any, err error) {
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v) // the client may be gone
+	_ = json.NewEncoder(w).Encode(v) // the client may have gone
 }
 
 func decode(w http.ResponseWriter, r *http.Request, v any) error {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
-	decoder.DisallowUnknownFields() // a rule that is not understood must not be partly applied
+	decoder.DisallowUnknownFields() // an unknown field may be a rule, which must not be applied in part
 	return decoder.Decode(v)
 }
 
-// withoutValues describes an error of decode without anything of the body, which contains keys.
+// withoutValues describes an error of decode without any content of the body, which contains keys.
 func withoutValues(err error) string {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -142,7 +142,7 @@ func withoutValues(err error) string {
 	}
 }
 
-// position reads a position from a query. If it is not valid, it answers, and returns false.
+// position reads a position from a query. If it is invalid, position answers and returns false.
 func position(w http.ResponseWriter, r *http.Request) (after audit.Position, ok bool) {
 	var err error
 	if after.Run, err = strconv.ParseInt(r.FormValue("run"), 10, 64); err == nil {
@@ -171,7 +171,7 @@ func done(w http.ResponseWriter, err error) {
 // Serve serves the control interface on its socket until ctx ends.
 func (m *Manager) Serve(ctx context.Context) error {
 	socket := m.path(Dir, Socket)
-	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // left by a previous gateway
+	if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // a previous gateway left it
 		return fmt.Errorf("serve the control socket: %w", err)
 	}
 	l, err := net.Listen("unix", socket)

@@ -25,18 +25,18 @@ import (
 // Files in the gateway's directory. Sandboxes get links to the last two.
 const (
 	keyFile = "authority.key"
-	// CertificateFile is the authority's certificate, for programs that add it to those they trust.
+	// CertificateFile is the authority's certificate, for programs that add it to their trusted ones.
 	CertificateFile = "authority.pem"
-	// BundleFile has that certificate and all public authorities, for programs that trust one file only.
+	// BundleFile has that certificate and all public authorities, for programs that trust a single file.
 	BundleFile = "ca-bundle.pem"
 )
 
 const (
-	// authorityLife is longer than an environment lives; a lost volume makes a new authority.
+	// authorityLife is longer than any environment lives. If the volume is lost, a new authority is created.
 	authorityLife = 10 * 365 * 24 * time.Hour
-	// leafLife is how long a host's certificate is valid. It is made again when renewBefore of it is left.
+	// leafLife is the validity of a host's certificate. It is replaced when renewBefore of it is left.
 	leafLife, renewBefore = 7 * 24 * time.Hour, 24 * time.Hour
-	// backdate allows for the clock of a sandbox.
+	// backdate allows for a sandbox with a slow clock.
 	backdate = 24 * time.Hour
 )
 
@@ -51,7 +51,7 @@ type authority struct {
 
 // readAuthority reads the authority of a directory. Errors: fs.ErrNotExist if there is none.
 func readAuthority(dir string) (*authority, error) {
-	// The key is written last: without it, the authority was not finished.
+	// newAuthority writes the key last: without it, the authority is incomplete.
 	der, err := readPEM(filepath.Join(dir, keyFile))
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func readPEM(path string) ([]byte, error) {
 	return block.Bytes, nil
 }
 
-// newAuthority makes the authority of a directory.
+// newAuthority creates the authority of a directory.
 func newAuthority(dir string) (*authority, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -112,7 +112,7 @@ func newAuthority(dir string) (*authority, error) {
 	all := own
 	for root := range bundle.Roots() {
 		if root.Constraint != nil {
-			continue // a program that reads a file cannot honour it
+			continue // a program that reads only a file cannot honour the constraint
 		}
 		all = append(all, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate})...)
 	}
@@ -151,7 +151,7 @@ func (a *authority) leaf(host string) (*tls.Certificate, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A name of more than 64 bytes fits only where names are read from.
+	// A common name has at most 64 bytes. Clients read the name from DNSNames.
 	template := &x509.Certificate{
 		Subject: pkix.Name{CommonName: host[:min(len(host), 64)]}, DNSNames: []string{host},
 		NotBefore: time.Now().Add(-backdate), NotAfter: time.Now().Add(leafLife),

@@ -24,7 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config is what the control interface sets.
+// Config is the body of a control request.
 type Config struct {
 	// Credentials are the credentials by host, in its canonical form.
 	Credentials map[string]Credential `json:"credentials"`
@@ -36,10 +36,10 @@ type Credential struct {
 	Value  sandbox.Secret `json:"value"`
 }
 
-// Apply puts the credential into a request in place of what the sandbox sent.
+// Apply sets the credential in a request's header. It replaces the sandbox's own value.
 func (c Credential) Apply(h http.Header) { h.Set(c.Header, string(c.Value)) }
 
-// validate returns what is wrong. Its errors never contain a value.
+// validate returns the first problem. Its errors never contain a value.
 func (c Config) validate() error {
 	for _, host := range slices.Sorted(maps.Keys(c.Credentials)) {
 		name, err := sandbox.CanonicalHost(host)
@@ -66,8 +66,8 @@ type Broker struct {
 	authority *authority // nil until a sandbox needs it
 }
 
-// Open opens the broker of a directory, without credentials. The directory is created where it is missing, the
-// authority once a sandbox needs it.
+// Open opens the broker of a directory, without credentials. It creates a missing directory. The authority is created
+// when a sandbox needs it.
 func Open(dir string) (*Broker, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("open the gateway's authority: %w", err)
@@ -81,7 +81,7 @@ func Open(dir string) (*Broker, error) {
 	return b, nil
 }
 
-// Set replaces the credentials. They apply from the next request on.
+// Set replaces the credentials, from the next request on.
 func (b *Broker) Set(c Config) error {
 	if err := c.validate(); err != nil {
 		return err
@@ -90,7 +90,7 @@ func (b *Broker) Set(c Config) error {
 	return nil
 }
 
-// Hosts returns the hosts that have a credential, sorted.
+// Hosts returns the hosts with a credential, sorted.
 func (b *Broker) Hosts() []string { return slices.Sorted(maps.Keys(b.config.Load().Credentials)) }
 
 // For returns the credential of a host.
@@ -99,7 +99,7 @@ func (b *Broker) For(host string) (Credential, bool) {
 	return c, ok
 }
 
-// Leaf returns the certificate with which the gateway takes the place of a host.
+// Leaf returns the certificate with which the gateway poses as a host.
 func (b *Broker) Leaf(host string) (*tls.Certificate, error) {
 	a, err := b.need()
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *Broker) Leaf(host string) (*tls.Certificate, error) {
 	return a.leaf(host)
 }
 
-// need returns the authority, and makes it where there is none.
+// need returns the authority. It creates a missing one.
 func (b *Broker) need() (*authority, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -123,14 +123,14 @@ func (b *Broker) need() (*authority, error) {
 	return a, nil
 }
 
-// Publish puts the files that a sandbox needs to trust the authority into its directory.
+// Publish links the files with which a sandbox trusts the authority into its directory.
 func (b *Broker) Publish(dir string) error {
 	if _, err := b.need(); err != nil {
 		return err
 	}
 	for _, name := range []string{CertificateFile, BundleFile} {
 		to := filepath.Join(dir, name)
-		err := os.Remove(to) // of a previous gateway
+		err := os.Remove(to) // a previous gateway's
 		if err == nil || errors.Is(err, os.ErrNotExist) {
 			err = os.Link(filepath.Join(b.dir, name), to)
 		}

@@ -1,6 +1,5 @@
-// Package egress connects to outside hosts. It resolves a name once and connects to the very addresses that
-// the policy has checked. So a name that changes between the check and the connection (DNS rebinding) gains
-// nothing.
+// Package egress connects to outside hosts. It resolves a name once and connects to exactly the addresses that the
+// policy has checked. So a name that changes between the check and the connection (DNS rebinding) gains nothing.
 package egress
 
 import (
@@ -17,14 +16,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// The reasons why an allowed host cannot be reached.
+// The reasons why an allowed host is unreachable.
 const (
 	ResolveFailed   policy.Reason = "resolve_failed"
 	ConnectFailed   policy.Reason = "connect_failed"
 	UpstreamRefused policy.Reason = "upstream_refused"
 )
 
-// Failure says why an allowed host could not be reached.
+// Failure says why an allowed host was unreachable.
 type Failure struct {
 	Reason policy.Reason
 	Detail string
@@ -44,11 +43,11 @@ type Resolver interface {
 }
 
 const (
-	// dialTimeout limits a connection attempt from the name to the first byte.
+	// dialTimeout limits a connection attempt, including the resolution of the name.
 	dialTimeout = 15 * time.Second
-	// maxAddresses is the number of a name's addresses to try.
+	// maxAddresses limits the addresses of a name that are tried.
 	maxAddresses = 4
-	// headStart is the time before the next address is tried in parallel (RFC 8305, section 5).
+	// headStart is the time before the next address is also tried (RFC 8305, section 5).
 	headStart = 250 * time.Millisecond
 )
 
@@ -66,8 +65,8 @@ type Dialer struct {
 // policy must check the addresses.
 func (d *Dialer) SetUpstream(u *Upstream) { d.upstream.Store(u) }
 
-// Dial connects to an allowed host. Errors: *policy.Refusal if none of its addresses is allowed, *Failure. It
-// returns the host's address, or the zero Addr if only the upstream proxy knows it.
+// Dial connects to an allowed host. It returns the host's address, or the zero Addr if only the upstream proxy knows
+// it. Errors: *policy.Refusal if none of its addresses is allowed; *Failure.
 func (d *Dialer) Dial(ctx context.Context, p *policy.Policy, host string, port uint16) (net.Conn, netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -92,8 +91,8 @@ func (d *Dialer) Dial(ctx context.Context, p *policy.Policy, host string, port u
 	return conn, addr, nil
 }
 
-// permitted returns a few allowed addresses, alternating between both families. The refusal is that of the
-// last refused one.
+// permitted returns a few allowed addresses, alternating between both families. The refusal is that of the last refused
+// address.
 func permitted(p *policy.Policy, addrs []netip.Addr) ([]netip.Addr, *policy.Refusal) {
 	var refusal *policy.Refusal
 	var v6, v4 []netip.Addr
@@ -158,8 +157,8 @@ func (d *Dialer) connect(ctx context.Context, to netip.AddrPort) (net.Conn, erro
 	return dialer.DialContext(ctx, "tcp", to.String())
 }
 
-// race tries addresses in turn, each after the head start of the previous ones, and returns the first
-// connection. It closes the others before it returns.
+// race tries addresses in turn and returns the first connection. Each address has a head start over the next one. race
+// closes the other connections before it returns.
 func race(ctx context.Context, addrs []netip.Addr,
 	dial func(context.Context, netip.Addr) (net.Conn, error)) (net.Conn, netip.Addr, error) {
 	type result struct {
@@ -173,7 +172,7 @@ func race(ctx context.Context, addrs []netip.Addr,
 		cancel()
 		for range running {
 			if r := <-results; r.conn != nil {
-				_ = r.conn.Close() // it was not used
+				_ = r.conn.Close() // another connection was faster
 			}
 		}
 	}()

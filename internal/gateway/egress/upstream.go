@@ -21,15 +21,15 @@ import (
 // Upstream is an HTTP proxy for the gateway itself.
 type Upstream struct {
 	url   *url.URL
-	roots *x509.CertPool // nil means the system's; a container FROM scratch has none
+	roots *x509.CertPool // nil means the system's, which a container FROM scratch lacks
 }
 
 // maxUpstreamHeader limits an upstream proxy's answer to CONNECT, in bytes.
 const maxUpstreamHeader = 16 << 10
 
-// NewUpstream returns the proxy at an address such as http://user:password@proxy.example:3128 or
-// https://proxy.example. caPEM, if set, is the private CA of an https proxy. The operator chooses the proxy,
-// so no policy checks its address.
+// NewUpstream returns the proxy at an address such as http://user:password@proxy.example:3128 or https://proxy.example.
+// caPEM, if set, is the private CA of an https proxy. No policy checks the proxy's address, because the operator
+// chooses it.
 func NewUpstream(address string, caPEM []byte) (*Upstream, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -89,13 +89,13 @@ func (u *Upstream) open(ctx context.Context) (net.Conn, error) {
 	return secured, nil
 }
 
-// tunnel requests a connection to host:port from the proxy.
+// tunnel opens a connection to host:port through the proxy.
 func (u *Upstream) tunnel(ctx context.Context, target string) (net.Conn, error) {
 	conn, err := u.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	// A deadline in the past ends a blocked read or write.
+	// A deadline in the past ends blocked reads and writes.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	err = u.connect(conn, target)
 	if !stop() && err == nil {
@@ -115,7 +115,7 @@ func (u *Upstream) connect(conn net.Conn, target string) error {
 	if _, err := io.WriteString(conn, request+"\r\n"); err != nil {
 		return fail(ConnectFailed, err, "request %s from the upstream proxy", target)
 	}
-	// Nothing follows the header until the sandbox has sent something, both in TLS and in HTTP.
+	// In both TLS and HTTP, nothing follows the header until the sandbox has sent something.
 	in := bufio.NewReader(io.LimitReader(conn, maxUpstreamHeader))
 	answer, err := http.ReadResponse(in, &http.Request{Method: http.MethodConnect}) //nolint:bodyclose // its body is the tunnel
 	if err != nil {
@@ -131,8 +131,8 @@ func (u *Upstream) connect(conn net.Conn, target string) error {
 	return nil
 }
 
-// DialHTTP returns a connection for plain HTTP requests to a host: like Dial, or to the upstream proxy
-// itself, because many allow no tunnel to port 80. Errors: as Dial.
+// DialHTTP returns a connection for plain HTTP requests to a host: like Dial, or to the upstream proxy itself, because
+// many proxies allow no tunnel to port 80. Errors: as for Dial.
 func (d *Dialer) DialHTTP(ctx context.Context, p *policy.Policy, host string,
 	port uint16) (net.Conn, netip.Addr, error) {
 	u := d.upstream.Load()

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// totals are what calls used, by month or sandbox, and then by route.
+// totals are the use of calls, by month or sandbox, and then by route.
 type totals map[string]map[string]Used
 
 func (t totals) add(key, route string, u Used) {
@@ -27,19 +27,19 @@ func (t totals) add(key, route string, u Used) {
 	t[key][route] = t[key][route].plus(u)
 }
 
-// sums are the state of a book at a position of its journal.
+// sums are the state of a book at a position in its journal.
 type sums struct {
 	Position  segments.Position `json:"position"`
 	Months    totals            `json:"months"`
 	Sandboxes totals            `json:"sandboxes"`
-	// Running are the calls under way, by id.
+	// Running are the running calls, by id.
 	Running map[string]line `json:"running"`
 }
 
-// sumsFile holds sums in the journal's directory. Later lines of the journal complete them.
+// sumsFile stores the sums in the journal's directory. Later lines of the journal complete them.
 const sumsFile = "sums.json"
 
-// book keeps the journal and the sums of all calls, and admits calls within the limits.
+// book keeps the journal and the sums of all calls. It admits calls within the limits.
 type book struct {
 	now       func() time.Time
 	maxUnread int64
@@ -51,12 +51,12 @@ type book struct {
 	// unwritten are lines of ended calls that could not be written. Their calls still count as running.
 	unwritten []line
 	closed    bool
-	stored    segments.Position // of the file of sums
+	stored    segments.Position // position of the stored sums
 
-	storing sync.Mutex // guards the file of sums; taken before mu
+	storing sync.Mutex // guards the sums file; locked before mu
 }
 
-// budget is what all calls since the beginning of a month may cost.
+// budget limits the cost of all calls since the beginning of a month.
 type budget struct {
 	month string
 	most  *sandbox.NanoUSD
@@ -64,12 +64,12 @@ type budget struct {
 
 func monthOf(t time.Time) string { return t.UTC().Format(monthForm) }
 
-// used is what a call counts as: its reserved tokens while its usage is unknown.
+// used returns the use that a call counts as. While its usage is unknown, these are its reserved tokens.
 func (l line) used() Used {
 	return Used{USD: l.Cost, Requests: 1, Tokens: max(l.Tokens.Total(), l.Reserved)}
 }
 
-// openBook reads a directory's journal. Calls that did not end, because the gateway was killed, end now.
+// openBook reads the journal in a directory. It ends calls that a killed gateway left running.
 func openBook(o Options) (*book, error) {
 	dir, now := o.Dir, o.Now
 	b := &book{
@@ -143,13 +143,13 @@ func (b *book) store() error {
 	return nil
 }
 
-// configure sets the budget, and raises the sums of a month to what the ledger has recorded.
+// configure sets the budget. It raises the sums of a month to those in the ledger.
 func (b *book) configure(c Config) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.budget = budget{c.Month, c.Cap}
 	for route, recorded := range c.Recorded {
-		var running Used // the ledger may have recorded them with what is reserved
+		var running Used // the ledger may count them with their reservations
 		for _, l := range b.sums.Running {
 			if l.Route == route && monthOf(l.StartedAt) == c.Month {
 				running = running.plus(l.used())
@@ -160,7 +160,7 @@ func (b *book) configure(c Config) {
 			max(recorded.USD-own.USD, 0), max(recorded.Requests-own.Requests, 0), max(recorded.Tokens-own.Tokens, 0),
 		})
 	}
-	previous := monthOf(b.now().UTC().AddDate(0, 0, -35)) // calls that began then may still run
+	previous := monthOf(b.now().UTC().AddDate(0, 0, -35)) // its calls may still run
 	for month := range b.sums.Months {
 		if month < previous && (c.Month == "" || month < c.Month) {
 			delete(b.sums.Months, month)
@@ -168,7 +168,8 @@ func (b *book) configure(c Config) {
 	}
 }
 
-// admit reserves what a call can use, and records its beginning. It returns the line of the journal.
+// admit reserves the most that a call can use, and records its beginning. It returns the number of the line in the
+// journal.
 func (b *book) admit(l line, r Route) (int64, *refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -193,13 +194,13 @@ func (b *book) admit(l line, r Route) (int64, *refusal) {
 	return at, nil
 }
 
-// journalFailed does not tell the sandbox the error, which names paths of the gateway.
+// journalFailed hides the error from the sandbox, because the error names paths of the gateway.
 func journalFailed() *refusal {
 	return refuse(http.StatusServiceUnavailable, codeJournalFailed,
 		"the call cannot be recorded, so it was not sent: the gateway's disk may be full")
 }
 
-// limit is a limit with what counts for it.
+// limit is a limit with the use that counts for it.
 type limit struct {
 	name           string // such as lease_limits
 	scope          string // such as "the lease"
@@ -207,7 +208,7 @@ type limit struct {
 	used, reserved Used
 }
 
-// check refuses a call if limits are reached. The call that reaches a limit may exceed it, so that one limit never
+// check refuses a call once a limit is reached. The call that reaches a limit may exceed it, so that a limit never
 // refuses the first call.
 func (b *book) check(l line, r Route) *refusal {
 	month := monthOf(l.StartedAt)
@@ -296,10 +297,10 @@ func (b *book) end(l line) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.unwritten = append(b.unwritten, l)
-	_ = b.flush() // tried again before the next call
+	_ = b.flush() // flush is retried before the next call
 }
 
-// flush writes the lines that could not be written before.
+// flush writes the lines whose write has failed.
 func (b *book) flush() error {
 	for len(b.unwritten) > 0 {
 		l := b.unwritten[0]
@@ -312,7 +313,7 @@ func (b *book) flush() error {
 	return nil
 }
 
-// sync returns when a line of this run is on the disk.
+// sync returns once a line of this run is on disk.
 func (b *book) sync(at int64) error {
 	return b.journal.sync(at, func() (*os.File, int64) {
 		b.mu.Lock()
@@ -321,10 +322,10 @@ func (b *book) sync(at int64) error {
 	})
 }
 
-// calls returns the oldest lines after a position, and removes what is recorded up to it.
+// calls returns the oldest lines after a position. It removes lines up to that position, which are recorded elsewhere.
 func (b *book) calls(after segments.Position) ([]Entry, error) {
 	b.mu.Lock()
-	_ = b.flush() // tried again before the next call
+	_ = b.flush() // flush is retried before the next call
 	old := b.journal.confirm(after)
 	b.mu.Unlock()
 	if old {

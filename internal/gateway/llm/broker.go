@@ -1,14 +1,14 @@
 // Package llm is the gateway's LLM broker. A program in a sandbox sends plain HTTP to
 // http://127.0.0.1:3128/llm/<route>/v1/…, without a key. For each call, the broker
 //
-//	checks    the route, the model, and that tokens alone price the request (request.go)
+//	checks    the route, the model, and that tokens alone set the price (request.go)
 //	admits    it within the limits, and reserves the most that it can use (book.go)
 //	records   its beginning in the journal, before anything is sent (journal.go)
 //	sends     it with the key and headers that identify the caller (header.go, upstream.go)
 //	meters    the upstream's own counts in the answer, which passes as it arrives (scan.go, usage.go)
 //	records   its end (serve.go)
 //
-// The journal is the bill. A call whose usage the upstream did not tell costs what was reserved for it.
+// The journal is the bill. If the upstream does not report a call's usage, the call costs what was reserved for it.
 package llm
 
 import (
@@ -38,10 +38,10 @@ type Entry struct {
 
 // Status is the state of a broker.
 type Status struct {
-	// Hash is that of the current Config, "" if there is none.
+	// Hash is the hash of the current Config, "" if there is none.
 	Hash    string `json:"hash"`
-	Running int    `json:"running"` // calls under way
-	// Unread is the size, in bytes, of the journal's lines that no reader has confirmed.
+	Running int    `json:"running"` // running calls
+	// Unread is the size, in bytes, of the journal's unconfirmed lines.
 	Unread int64 `json:"unread"`
 }
 
@@ -50,32 +50,32 @@ type Options struct {
 	// Dir is the directory of the journal, which Open creates if needed.
 	Dir    string
 	Dialer *egress.Dialer
-	// NewID returns new ids for calls. They must be unique over all lives of the gateway.
+	// NewID returns new ids for calls. They must be unique across restarts of the gateway.
 	NewID func() string
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
-	// Roots are the CAs of upstreams; nil means the machine's.
+	// Roots are the authorities of upstreams; nil means the machine's.
 	Roots *x509.CertPool
-	// Idle limits the time without any byte from an upstream, or without progress of a client. Default 15 minutes: a
-	// model may think for long.
+	// Idle limits the time without a byte from an upstream, and without progress of a client. The default is 15 minutes: a
+	// model may think for a long time.
 	Idle time.Duration
-	// SegmentBytes is the size of the journal's files, 4 MiB by default. MaxUnread is how many bytes may wait for a
-	// reader before calls are refused, 64 MiB by default.
+	// SegmentBytes is the size of the journal's files, 4 MiB by default. MaxUnread is the size of unread lines, in bytes,
+	// above which calls are refused, 64 MiB by default.
 	SegmentBytes, MaxUnread int64
 }
 
-// Limits of memory. All bodies of requests together have maxBodies.
+// Limits of memory. maxBodies limits all bodies of requests together.
 const (
 	maxBody   = 16 << 20
 	maxBodies = 64 << 20
-	// bodyCopies is how often a body is in memory while it is checked.
+	// bodyCopies is the number of a body's copies in memory during its check.
 	bodyCopies = 3
 )
 
-// Times of requests.
+// Time limits of requests.
 const (
 	defaultIdle = 15 * time.Minute
-	// bodyTime and, for each MiB, bodyTimeMiB limit how long a body takes to arrive: it comes from the same machine, and
+	// bodyTime plus bodyTimeMiB for each MiB limits how long a body takes to arrive. It comes from the same machine and
 	// takes memory from other calls.
 	bodyTime    = 10 * time.Second
 	bodyTimeMiB = time.Second
@@ -102,8 +102,7 @@ type Broker struct {
 	calls   sync.WaitGroup
 }
 
-// Open returns a broker without routes. Calls of an earlier life of the gateway that did not end are recorded as
-// interrupted.
+// Open returns a broker without routes. It records calls that an earlier gateway left running as interrupted.
 func Open(o Options) (*Broker, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -122,7 +121,7 @@ func Open(o Options) (*Broker, error) {
 	return b, nil
 }
 
-// Set sets the routes, the budget, and what is recorded. Running calls go on, also those of routes that change. Errors
+// Set sets the routes, the budget and the recorded sums. Running calls continue, even those of changed routes. Errors
 // never contain a key.
 func (b *Broker) Set(c Config) error {
 	if err := c.validate(); err != nil {
@@ -167,8 +166,8 @@ func (b *Broker) Set(c Config) error {
 	return nil
 }
 
-// SetPrivate sets the private ranges that upstreams may be in, as in sandbox.Egress. It also ends idle connections,
-// because the way to the upstreams may have changed.
+// SetPrivate sets the private ranges that upstreams may be in, as in sandbox.Egress. It also closes idle connections,
+// because the path to the upstreams may have changed.
 func (b *Broker) SetPrivate(cidrs []string) error {
 	b.setting.Lock()
 	defer b.setting.Unlock()
@@ -185,8 +184,8 @@ func (b *Broker) SetPrivate(cidrs []string) error {
 	return nil
 }
 
-// Calls returns the oldest lines of the journal after a position, in order; none if there are none yet. It takes all
-// lines up to that position as recorded elsewhere, and may remove them.
+// Calls returns the oldest lines of the journal after a position, in order. It returns none if there are none yet.
+// Lines up to that position count as recorded elsewhere, so it may remove them.
 func (b *Broker) Calls(after segments.Position) ([]Entry, error) { return b.book.calls(after) }
 
 // Status returns the broker's current state.
@@ -217,7 +216,7 @@ func (b *Broker) Close() error {
 	return b.book.close()
 }
 
-// find returns a route with its environment's config. The caller must release the upstream.
+// find returns a route's upstream with the environment's config. The caller must release the upstream.
 func (b *Broker) find(name string) (*upstream, *Config, *refusal) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -248,5 +247,5 @@ func (b *Broker) release(u *upstream) {
 	b.calls.Done()
 }
 
-// errIdle is why a call ends whose upstream sends nothing.
+// errIdle ends a call whose upstream sends nothing.
 var errIdle = errors.New("the upstream sent nothing for too long")

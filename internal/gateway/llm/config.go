@@ -16,19 +16,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config is what the control interface sets. The broker holds it in memory only: a gateway that restarts has no routes
-// until it gets them again.
+// Config is the body of a control request. The broker keeps it only in memory: a gateway that restarts has no routes
+// until the next request.
 type Config struct {
 	Environment string           `json:"environment"`
 	Account     string           `json:"account"` // the environment's owner
 	Routes      map[string]Route `json:"routes"`
 	// Month is the month (UTC, as "2006-01") of Recorded and Cap.
 	Month string `json:"month,omitempty"`
-	// Recorded is what the ledger has recorded of the month's ended calls, by route. The broker raises its own sums to
-	// it, because they are lost with its volume.
+	// Recorded is what the ledger has recorded of the month's ended calls, by route. The broker raises its own sums to it,
+	// because they are lost with its volume.
 	Recorded map[string]Used `json:"recorded,omitempty"`
-	// Cap is what all calls since the beginning of Month may cost together; nil means no budget. In a later month, what
-	// was left of it holds until the next Config.
+	// Cap limits the cost of all calls since the beginning of Month; nil means no budget. In a later month, the remainder
+	// applies until the next Config.
 	Cap *sandbox.NanoUSD `json:"cap_usd,omitempty"`
 }
 
@@ -38,7 +38,7 @@ type Route struct {
 	Key sandbox.Secret `json:"key"`
 }
 
-// Used is what calls used.
+// Used is the use of calls.
 type Used struct {
 	USD      sandbox.NanoUSD `json:"usd"`
 	Requests int64           `json:"requests"`
@@ -49,13 +49,13 @@ func (u Used) plus(o Used) Used {
 	return Used{u.USD + o.USD, u.Requests + o.Requests, u.Tokens + o.Tokens}
 }
 
-// Caller is the sandbox that calls, and for whom it works.
+// Caller is the calling sandbox, with its agent and lease.
 type Caller struct {
 	Sandbox, Agent, Lease string
 	Generation            int64
 }
 
-// Hash identifies the environment, the account, and the routes with their keys, but not what changes with each call.
+// Hash identifies the environment, the account, and the routes with their keys. It omits what changes with each call.
 func (c Config) Hash() (string, error) {
 	b, err := json.Marshal(Config{Environment: c.Environment, Account: c.Account, Routes: c.Routes})
 	if err != nil {
@@ -65,12 +65,12 @@ func (c Config) Hash() (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// monthForm is the form of a month.
+// monthForm is the format of a month.
 const monthForm = "2006-01"
 
 var routeName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,31}$`)
 
-// validate returns what is wrong. Its errors never contain a key.
+// validate returns the first problem. Its errors never contain a key.
 func (c Config) validate() error {
 	if c.Month != "" {
 		if _, err := time.Parse(monthForm, c.Month); err != nil {
@@ -120,5 +120,5 @@ func (r Route) validate() error {
 	return nil
 }
 
-// key returns the key without the line end that files of secrets often have.
+// key returns the key without the trailing newline that secret files often have.
 func (r Route) key() string { return strings.TrimSpace(string(r.Key)) }

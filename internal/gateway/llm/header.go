@@ -10,10 +10,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Headers of a sandbox that the upstream gets. All others are dropped: credentials first of all.
+// Headers of a sandbox that the upstream gets. The gateway drops all others, above all credentials.
 var requestHeaders = []string{"Accept", "User-Agent", "Anthropic-Version", "Openai-Beta"}
 
-// stainless is the prefix of headers that the APIs' own clients describe themselves with.
+// stainless is the prefix of headers with which the official clients describe themselves.
 const stainless = "X-Stainless-"
 
 // Headers of an upstream that the sandbox gets.
@@ -22,7 +22,7 @@ var answerHeaders = []string{
 	"Openai-Processing-Ms",
 }
 
-// refusedBetas begin the names of features that calls are charged for in another way.
+// refusedBetas are prefixes of features that change the price of calls.
 var refusedBetas = []string{"context-1m", "compact-", "fast-mode-"}
 
 // anthropicVersion is the API's only version (read 2026-11).
@@ -45,7 +45,7 @@ func upstreamHeader(from http.Header, r Route, account string, call sandbox.LLMC
 		h.Set("Anthropic-Beta", v)
 	}
 	if v := from.Get("Idempotency-Key"); v != "" {
-		// In its canonical spelling, http.Transport would take the header as the permission to send a request again.
+		// http.Transport would take the canonical spelling as permission to retry the request.
 		h["idempotency-key"] = []string{v}
 	}
 	if h.Get("User-Agent") == "" {
@@ -73,7 +73,7 @@ func upstreamHeader(from http.Header, r Route, account string, call sandbox.LLMC
 	return h
 }
 
-// sessionOf returns what the agent says that it works for, "" if it says nothing that could be a session.
+// sessionOf returns the session that the agent names, "" if the value is invalid.
 func sessionOf(from http.Header) string {
 	v := from.Get(sandbox.HeaderSession)
 	if sandbox.CheckSessionLabel(v) != nil {
@@ -97,7 +97,7 @@ func betas(from http.Header) string {
 	return strings.Join(kept, ",")
 }
 
-// visible escapes all bytes that a header must not have, and '%'.
+// visible escapes '%' and all bytes that are invalid in a header.
 func visible(s string) string {
 	var b strings.Builder
 	for i := range len(s) {

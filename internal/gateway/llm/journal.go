@@ -15,17 +15,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// line is a line of the journal: the call as it is then.
+// line is a line of the journal: the state of a call at that time.
 type line struct {
 	sandbox.LLMCall
-	// Reserved are the tokens that the call can use at most, for limits. It is 0 once the usage is known.
+	// Reserved are the most tokens that the call can use, for limits. It is 0 once the usage is known.
 	Reserved int64 `json:"reserved_tokens,omitempty"`
 }
 
-// Limits of the journal. Lines that were not read are never removed.
+// Limits of the journal. Unread lines are never removed.
 const (
 	defaultSegment = 4 << 20
-	// defaultUnread refuses further calls when it is exceeded. The lines of running calls still fit.
+	// defaultUnread is the size above which further calls are refused. The lines of running calls still fit.
 	defaultUnread = 64 << 20
 )
 
@@ -33,18 +33,18 @@ const (
 // sync makes it survive the machine. The caller must serialize all methods except sync.
 type journal struct {
 	dir      string
-	most     int64 // bytes of a segment
+	most     int64 // size of a segment
 	run      int64
-	segments []segments.Segment // in order; the last one is written to
+	segments []segments.Segment // in order; writes go to the last one
 	file     *os.File
 	line     int64
 	read     segments.Position // recorded elsewhere
 
 	syncing sync.Mutex // guards synced
-	synced  int64      // line up to which the machine may fail
+	synced  int64      // last line that survives the machine
 }
 
-// openJournal opens the segments in a directory, and begins a new run after all earlier ones.
+// openJournal opens the segments in a directory and begins a new run after all earlier ones.
 func openJournal(dir string, most int64, now time.Time, after segments.Position) (*journal, error) {
 	earlier, run, err := segments.Open(dir, now)
 	if err != nil {
@@ -67,7 +67,7 @@ func (j *journal) begin() error {
 	return nil
 }
 
-// append adds a line, and returns its number in this run.
+// append adds a line and returns its number in this run.
 func (j *journal) append(l line) (int64, error) {
 	b, err := json.Marshal(l)
 	if err != nil {
@@ -86,7 +86,7 @@ func (j *journal) append(l line) (int64, error) {
 	return j.line, nil
 }
 
-// rotate begins a new segment. The old one is on the disk then, so sync need not know it.
+// rotate begins a new segment. It syncs the old one, so that sync can ignore it.
 func (j *journal) rotate() error {
 	old := j.file
 	if err := old.Sync(); err != nil {
@@ -98,8 +98,8 @@ func (j *journal) rotate() error {
 	return old.Close()
 }
 
-// sync returns when a line is on the disk. One write to the disk serves all lines that wait meanwhile. current returns
-// the file, and the last line in it.
+// sync returns once a line is on disk. One fsync serves all waiting lines. current returns the file and the number of
+// its last line.
 func (j *journal) sync(wanted int64, current func() (*os.File, int64)) error {
 	j.syncing.Lock()
 	defer j.syncing.Unlock()
@@ -107,15 +107,15 @@ func (j *journal) sync(wanted int64, current func() (*os.File, int64)) error {
 		return nil
 	}
 	f, last := current()
-	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) { // a closed one has been synced by rotate
+	if err := f.Sync(); err != nil && !errors.Is(err, os.ErrClosed) { // rotate has synced a closed file
 		return fmt.Errorf("write LLM calls to the disk: %w", err)
 	}
 	j.synced = last
 	return nil
 }
 
-// decoded yields the calls of lines. A line that was not yet on the disk when the machine failed may be unreadable. The
-// client got nothing of its call.
+// decoded yields the calls in lines. If the machine failed before a line was on disk, the line may be unreadable. Its
+// client got no answer.
 func decoded(yield func(segments.Position, line)) func(segments.Position, []byte) {
 	return func(at segments.Position, text []byte) {
 		var l line
@@ -125,12 +125,12 @@ func decoded(yield func(segments.Position, line)) func(segments.Position, []byte
 	}
 }
 
-// position returns that of the last line.
+// position returns the position of the last line.
 func (j *journal) position() segments.Position { return segments.Position{Run: j.run, Line: j.line} }
 
-// confirm notes what is recorded elsewhere. It reports whether segments can be removed.
+// confirm notes the position up to which lines are recorded elsewhere. It reports whether segments can be removed.
 func (j *journal) confirm(p segments.Position) bool {
-	if p.After(j.position()) { // of another journal, which this one replaces
+	if p.After(j.position()) { // of a previous journal
 		return false
 	}
 	if p.After(j.read) {
@@ -139,7 +139,7 @@ func (j *journal) confirm(p segments.Position) bool {
 	return len(j.segments) > 1 && !j.segments[0].End().After(j.read)
 }
 
-// prune removes the segments that are recorded elsewhere, and whose calls are in the stored sums.
+// prune removes segments that are recorded elsewhere and whose calls are in the stored sums.
 func (j *journal) prune(stored segments.Position) error {
 	for len(j.segments) > 1 && !j.segments[0].End().After(j.read) && !j.segments[0].End().After(stored) {
 		if err := os.Remove(j.segments[0].Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +150,7 @@ func (j *journal) prune(stored segments.Position) error {
 	return nil
 }
 
-// unread returns the size of the lines that are not recorded elsewhere; that of a half-read file is estimated.
+// unread returns the size of the lines that are not recorded elsewhere. For a partly recorded file it is an estimate.
 func (j *journal) unread() int64 {
 	var n int64
 	for _, g := range j.segments {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ReasonHeader tells programs in the sandbox that the gateway answered instead of the upstream, and why.
+// ReasonHeader tells programs in the sandbox that, and why, the gateway answered instead of the upstream.
 const ReasonHeader = "X-Sandbox-Gateway"
 
 // The codes of refusals.
@@ -41,9 +41,9 @@ type refusal struct {
 	status  int
 	code    string
 	message string
-	// retryAfter is when the client may try again; 0 does not say.
+	// retryAfter is when the client may try again; 0 means unknown.
 	retryAfter time.Duration
-	// final: the client must not retry, because a retry is a new call that costs again.
+	// final means that the client must not retry, because a retry is a new call with a new cost.
 	final bool
 }
 
@@ -57,7 +57,7 @@ func (f *refusal) again(after time.Duration) *refusal {
 	return f
 }
 
-// write answers in the API's form of errors.
+// write answers in the API's error format.
 func (f *refusal) write(w http.ResponseWriter, api sandbox.LLMAPI) {
 	message := "sandbox gateway: " + f.message
 	kind := "invalid_request_error"
@@ -93,7 +93,7 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	w.WriteHeader(status)
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
-	_ = encoder.Encode(body) // the client may be gone
+	_ = encoder.Encode(body) // the client may have gone
 }
 
 func unavailable(message string) *refusal {
@@ -117,10 +117,10 @@ func unknownEndpoint(r *http.Request, path, route string, u Route) *refusal {
 		r.Method, path, route, u.API, strings.Join(have, ", "), "GET "+modelsPath)
 }
 
-// modelsPath is answered by the gateway.
+// modelsPath is the path that the gateway answers itself.
 const modelsPath = "/v1/models"
 
-// writeModels lists the models of a route in the API's form.
+// writeModels lists the models of a route in the API's format.
 func writeModels(w http.ResponseWriter, r Route) {
 	names := slices.Sorted(maps.Keys(r.Models))
 	list := make([]map[string]any, len(names))

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// endpoint is an address that calls may use.
+// endpoint is an upstream path that calls may use.
 type endpoint struct {
 	path    string
 	dialect dialect
@@ -37,18 +37,18 @@ func endpoints(api sandbox.LLMAPI) []endpoint {
 type request struct {
 	model string
 	body  []byte
-	// most are the tokens that the call can use, at the price classes that cost most.
+	// most are the most tokens that the call can use, in the most expensive price classes.
 	most sandbox.LLMTokens
 	cost sandbox.NanoUSD // of most
-	// stream: the client wants a stream. hide: it did not ask for the chunk that tells the usage.
+	// stream means that the client wants a stream; hide, that it did not ask for the chunk with the usage.
 	stream, hide bool
 }
 
-// object is a JSON object. Encoding it again removes duplicate keys, so the upstream sees what was checked.
+// object is a JSON object. Encoding it again removes duplicate keys, so that the upstream sees what was checked.
 type object map[string]json.RawMessage
 
-// parameterName is the form of all parameters. Some upstreams ignore the case of names: with another spelling, they
-// could see a parameter that was not checked.
+// parameterName matches all parameters. Some upstreams ignore the case of names. With another spelling, they could see
+// an unchecked parameter.
 var parameterName = regexp.MustCompile(`^[a-z0-9_.:-]{1,128}$`)
 
 func parseObject(b []byte) (object, error) {
@@ -75,7 +75,7 @@ func parseObject(b []byte) (object, error) {
 	return o, nil
 }
 
-// has reports whether a member is there and not null.
+// has reports whether a member is present and not null.
 func (o object) has(key string) bool { return len(o[key]) > 0 && string(o[key]) != "null" }
 
 // read decodes a member; v stays as it is if the member is absent or null.
@@ -125,7 +125,7 @@ func (o object) encode() []byte {
 	return append(b, '}')
 }
 
-// parse checks a body. Calls whose price is not that of their tokens are refused.
+// parse checks a body. It refuses calls whose price does not depend on their tokens alone.
 func parse(body []byte, r Route, name string, e endpoint) (*request, *refusal) {
 	o, err := parseObject(body)
 	if err != nil {
@@ -159,7 +159,7 @@ func unsupported(what string, args ...any) *refusal {
 		"%s: the gateway allows only calls that it can price by their tokens", fmt.Sprintf(what, args...))
 }
 
-// elsewhere are parameters that lead a call elsewhere, or to another model. LiteLLM and OpenRouter have them.
+// elsewhere are parameters that send a call to another place or model. LiteLLM and OpenRouter have them.
 var elsewhere = []string{
 	"models", "plugins", "preset", "fallbacks", "context_window_fallbacks", "context_window_fallback_dict",
 	"content_policy_fallbacks", "model_list", "api_base", "base_url", "api_key", "api_version", "custom_llm_provider",
@@ -259,7 +259,7 @@ func checkAPI(o object, api sandbox.LLMAPI, d dialect) *refusal {
 	return nil
 }
 
-// setStream makes the upstream tell the usage at the end of a stream.
+// setStream makes the upstream send the usage at the end of a stream.
 func (q *request) setStream(o object, api sandbox.LLMAPI, d dialect) *refusal {
 	if bad := o.read("stream", &q.stream); bad != nil {
 		return bad
@@ -294,17 +294,17 @@ func (q *request) setStream(o object, api sandbox.LLMAPI, d dialect) *refusal {
 	return nil
 }
 
-// Bounds of what a request asks for.
+// Bounds of the use of a request.
 const (
 	maxOutput  = 10_000_000
 	maxChoices = 128
-	// besides are tokens that an upstream adds to the text of a request: the form of messages, and for tools a
-	// prompt that describes their use. Anthropic's is the longest, with less than 1,500 tokens (read 2026-11).
+	// besides are the tokens that an upstream adds to the text of a request: the format of messages and, for tools, a
+	// prompt that describes their use. Anthropic's prompt is the longest, with less than 1,500 tokens (read 2026-11).
 	besides      = 64
 	besidesTools = 2048
 )
 
-// setBound encodes the request, and sets the most that it can use.
+// setBound encodes the request and sets the most that it can use.
 func (q *request) setBound(o object, m sandbox.LLMModel, d dialect) *refusal {
 	if d == counting {
 		q.body = o.encode()
@@ -319,7 +319,7 @@ func (q *request) setBound(o object, m sandbox.LLMModel, d dialect) *refusal {
 		return unsupported("audio is not supported")
 	}
 	q.body = o.encode()
-	input := int64(len(q.body)) + besides // a token is at least a byte
+	input := int64(len(q.body)) + besides // each token has at least one byte
 	if o.has("tools") {
 		input += besidesTools
 	}
@@ -371,10 +371,10 @@ func outputBound(o object, m sandbox.LLMModel, d dialect) (int64, *refusal) {
 	return most * choices, nil
 }
 
-// described are parameters that hold schemas and labels, but no content.
+// described are parameters with schemas and labels, but without content.
 var described = []string{"tools", "tool_choice", "response_format", "text", "metadata", "output_config", "functions"}
 
-// referring are names of members whose content is not in the request, or is not billed by its length.
+// referring are names of members whose content is not in the request or not billed by its length.
 var referring = []string{
 	"image_url", "file_id", "file_url", "file_data", "file", "source", "video_url", "image", "video", "document", "audio",
 }
@@ -387,7 +387,7 @@ func contents(o object, d dialect) (refers, audio bool) {
 			continue
 		}
 		for text, key := range stringsIn(value) {
-			// The longest name is far shorter; \u escapes are six bytes long.
+			// The longest name is far shorter. \u escapes have six bytes.
 			if len(text) > 6*32 {
 				continue
 			}
@@ -403,7 +403,7 @@ func contents(o object, d dialect) (refers, audio bool) {
 	return refers, audio
 }
 
-// stringsIn yields the strings in valid JSON without their quotes, and whether each is a key.
+// stringsIn yields the strings in valid JSON, without their quotes, and whether each is a key.
 func stringsIn(b []byte) func(yield func(text []byte, key bool) bool) {
 	return func(yield func([]byte, bool) bool) {
 		for i := 0; i < len(b); i++ {

@@ -5,32 +5,32 @@ import (
 	"encoding/json"
 )
 
-// wanted is a member of a JSON object to keep: outer alone, or inner of outer.
+// wanted is a member of a JSON object that a picker keeps: outer, or inner of outer.
 type wanted struct {
 	outer, inner string
-	most         int // bytes to keep; a longer value counts as long
+	most         int // size limit in bytes; a longer value counts as too long
 }
 
-// picker reads one JSON value piece by piece, and keeps only wanted members. Its memory is bounded, whatever the size
-// of the value. It does not check the syntax.
+// picker reads one JSON value piece by piece, and keeps only wanted members. Its memory is bounded for a value of any
+// size. It does not check the syntax.
 type picker struct {
 	want []wanted
 	got  [][]byte // by index of want; nil if absent
 	long []bool
 
 	depth    int
-	kind     [3]byte // '{' or '[' of depth 1 and 2
+	kind     [3]byte // '{' or '[' at depths 1 and 2
 	keys     [3][]byte
 	inString bool
 	escaped  bool
 	inKey    bool
 	needKey  bool
 	catching int // index of want + 1
-	at       int // depth of what is caught
+	at       int // depth of the kept value
 	begun    bool
 }
 
-// maxKey limits a key in bytes. A longer one is not wanted.
+// maxKey limits a key in bytes. No longer key is wanted.
 const maxKey = 64
 
 func newPicker(want ...wanted) *picker {
@@ -102,7 +102,7 @@ func (p *picker) text(c byte) {
 	}
 }
 
-// catch begins to keep the value that follows, if it is wanted.
+// catch begins to keep the next value if it is wanted.
 func (p *picker) catch() {
 	if p.catching > 0 || p.depth < 1 || p.depth >= len(p.kind) || p.kind[p.depth] != '{' || p.kind[1] != '{' {
 		return
@@ -117,7 +117,7 @@ func (p *picker) catch() {
 	}
 }
 
-// is reports whether a key, as it stands in JSON, is a name.
+// is reports whether a raw JSON key equals a name.
 func is(key []byte, name string) bool {
 	if bytes.IndexByte(key, '\\') < 0 {
 		return string(key) == name
@@ -125,7 +125,7 @@ func is(key []byte, name string) bool {
 	return unescape(key) == name
 }
 
-// unescape returns the text of a string without its quotes.
+// unescape returns the text of a JSON string without its quotes.
 func unescape(b []byte) string {
 	if bytes.IndexByte(b, '\\') < 0 {
 		return string(b)
@@ -158,7 +158,7 @@ func (p *picker) value(i int) []byte {
 	return v
 }
 
-// text returns a wanted member that is a string.
+// string returns a wanted member that is a string.
 func (p *picker) string(i int) string {
 	var s string
 	if v := p.value(i); v != nil && json.Unmarshal(v, &s) != nil {
@@ -170,9 +170,9 @@ func (p *picker) string(i int) string {
 // events reads a stream of server-sent events, and gives each event's data to a picker.
 type events struct {
 	picker *picker
-	// ended is called at the end of each event that has data. It reports whether the client must not get the event.
+	// ended is called at the end of each event that has data. It returns true if the client must not get the event.
 	ended func(head string) (drop bool)
-	// holding: events are held back until their end, so that they can be dropped.
+	// holding means that each event is held back until its end, so that it can be dropped.
 	holding bool
 
 	line    []byte // beginning of a line
@@ -181,11 +181,11 @@ type events struct {
 	head    []byte // beginning of the event's data
 	hasData bool
 	held    []byte
-	passing bool // the event is too large to be held
+	passing bool // the event is too large to hold back
 }
 
 const (
-	// maxHeld limits an event that is held back. What is dropped is far smaller.
+	// maxHeld limits an event that is held back. Dropped events are far smaller.
 	maxHeld = 64 << 10
 	maxHead = 16
 )
@@ -194,7 +194,7 @@ func newEvents(p *picker, holding bool, ended func(head string) bool) *events {
 	return &events{picker: p, holding: holding, ended: ended, blank: true}
 }
 
-// write reads a piece, and returns what the client gets now.
+// write reads a piece and returns the bytes for the client.
 func (e *events) write(b []byte) []byte {
 	if !e.holding {
 		for _, c := range b {
@@ -224,7 +224,7 @@ func (e *events) write(b []byte) []byte {
 	return out
 }
 
-// rest returns what is held back, at the end of the stream.
+// rest returns the held bytes at the end of the stream.
 func (e *events) rest() []byte {
 	b := e.held
 	e.held = nil

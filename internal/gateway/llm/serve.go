@@ -18,11 +18,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Prefix begins the paths of LLM requests: /llm/<route>/v1/...
+// Prefix is the prefix of LLM paths: /llm/<route>/v1/...
 const Prefix = "/llm/"
 
-// Serve answers one request of a sandbox. It returns, or panics with http.ErrAbortHandler to break off an answer, once
-// the call is recorded.
+// Serve answers one request of a sandbox. It returns once the call is recorded. To break off an answer, it panics with
+// http.ErrAbortHandler instead.
 func (b *Broker) Serve(w http.ResponseWriter, r *http.Request, c Caller) {
 	name, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, Prefix), "/")
 	path = "/" + path
@@ -47,13 +47,13 @@ func (b *Broker) Serve(w http.ResponseWriter, r *http.Request, c Caller) {
 	if bad != nil {
 		bad.write(w, u.route.API)
 	}
-	_ = x.control.SetWriteDeadline(time.Time{}) // the connection may be gone
+	_ = x.control.SetWriteDeadline(time.Time{}) // the connection may have gone
 	if abort {
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// guessAPI returns the API whose errors a client understands, without a route that says it.
+// guessAPI returns the API whose error format a client understands, if no route says it.
 func guessAPI(r *http.Request, path string) sandbox.LLMAPI {
 	if r.Header.Get("Anthropic-Version") != "" || strings.HasPrefix(path, "/v1/messages") {
 		return sandbox.LLMAnthropic
@@ -61,7 +61,7 @@ func guessAPI(r *http.Request, path string) sandbox.LLMAPI {
 	return sandbox.LLMOpenAI
 }
 
-// exchange is a request with its call.
+// exchange is a request and its call.
 type exchange struct {
 	broker   *Broker
 	upstream *upstream
@@ -72,14 +72,14 @@ type exchange struct {
 	path     string
 	dialect  dialect
 
-	weight int64 // taken from Broker.bodies
+	weight int64 // acquired from Broker.bodies
 	most   sandbox.LLMTokens
 	line   line
-	begun  bool // the journal has the call, but not yet its end
+	begun  bool // the journal has the call's beginning, but not its end
 	synced chan error
 }
 
-// serve serves the request. It returns a refusal that the client must get, or abort if its answer must break off.
+// serve serves the request. It returns a refusal for the client, or abort if the answer must break off.
 func (x *exchange) serve() (abort bool, _ *refusal) {
 	known := false
 	for _, e := range endpoints(x.upstream.route.API) {
@@ -106,11 +106,11 @@ func (x *exchange) serve() (abort bool, _ *refusal) {
 	if bad := x.begin(q); bad != nil {
 		return false, bad
 	}
-	defer x.end(sandbox.LLMInterrupted, nil) // if nothing else ended it, such as a panic
+	defer x.end(sandbox.LLMInterrupted, nil) // if nothing else has ended it, such as after a panic
 	return x.call(q)
 }
 
-// weigh gives memory back until only n bytes are taken.
+// weigh releases memory until n bytes are acquired.
 func (x *exchange) weigh(n int64) {
 	if n < x.weight {
 		x.broker.bodies.Release(x.weight - n)
@@ -118,10 +118,10 @@ func (x *exchange) weigh(n int64) {
 	}
 }
 
-// read reads the body, once there is memory for it.
+// read waits for memory, then reads the body.
 func (x *exchange) read() ([]byte, *refusal) {
 	r := x.r
-	_ = x.control.SetReadDeadline(time.Now().Add(bodyWait + bodyTime)) // the connection may be gone
+	_ = x.control.SetReadDeadline(time.Now().Add(bodyWait + bodyTime)) // the connection may have gone
 	size := r.ContentLength
 	if size > maxBody {
 		return nil, x.tooLarge()
@@ -151,18 +151,18 @@ func (x *exchange) read() ([]byte, *refusal) {
 	case b.Len() > maxBody:
 		return nil, x.tooLarge()
 	}
-	_ = x.control.SetReadDeadline(time.Time{}) // the server goes on to watch the connection
+	_ = x.control.SetReadDeadline(time.Time{}) // the server continues to watch the connection
 	x.weigh(int64(b.Len()) * bodyCopies)
 	return b.Bytes(), nil
 }
 
-// tooLarge reads some of what is left, so that the client reads the answer.
+// tooLarge reads some of the remaining body, so that the client reads the answer.
 func (x *exchange) tooLarge() *refusal {
-	_, _ = io.CopyN(io.Discard, x.r.Body, 4*maxBody) // the client may be gone
+	_, _ = io.CopyN(io.Discard, x.r.Body, 4*maxBody) // the client may have gone
 	return refuse(http.StatusRequestEntityTooLarge, codeTooLarge, "the body has more than %d MiB", maxBody>>20)
 }
 
-// begin reserves what the call can use, and records its beginning.
+// begin reserves the most that the call can use, and records its beginning.
 func (x *exchange) begin(q *request) *refusal {
 	b := x.broker
 	x.line.ID, x.line.Model, x.line.StartedAt = b.options.NewID(), q.model, b.options.Now().UTC()
@@ -174,15 +174,15 @@ func (x *exchange) begin(q *request) *refusal {
 	}
 	x.begun = true
 	x.synced = make(chan error, 1)
-	b.calls.Add(1) // under the one of find
-	go func() {    // it ends with a write to the disk
+	b.calls.Add(1) // find's count is still held
+	go func() {    // ends with a write to disk
 		defer b.calls.Done()
 		x.synced <- b.book.sync(at)
 	}()
 	return nil
 }
 
-// end records the end of the call, once. A nil meter means that there is no usage.
+// end records the end of the call once. A nil meter means that the usage is unknown.
 func (x *exchange) end(outcome sandbox.LLMOutcome, m *meter) {
 	if !x.begun {
 		return
@@ -199,16 +199,16 @@ func (x *exchange) end(outcome sandbox.LLMOutcome, m *meter) {
 	case m != nil && m.known():
 		l.Cost, l.Reserved = pricing.Tokens(model, l.Tokens), 0
 	case m != nil && m.dialect == messages && m.seen && !m.bad && outcome == sandbox.LLMInterrupted:
-		most := l.Tokens // the input is final
+		most := l.Tokens // the input count is final
 		most.Output = max(most.Output, x.most.Output)
 		l.Cost, l.Reserved, l.Unknown = pricing.Tokens(model, most), most.Total(), true
-	default: // as reserved
+	default: // the reservation stays
 		l.Unknown = true
 	}
 	x.broker.book.end(*l)
 }
 
-// call sends the request, and passes the answer on.
+// call sends the request and passes the answer on.
 func (x *exchange) call(q *request) (abort bool, _ *refusal) {
 	ctx, cancel := context.WithCancelCause(x.r.Context())
 	defer cancel(nil)
@@ -219,7 +219,7 @@ func (x *exchange) call(q *request) (abort bool, _ *refusal) {
 
 	var reached, wrote, answered atomic.Bool
 	body := newPayload(q.body)
-	dropSent := func() { // the answer may take minutes; but the upstream may also answer before it has read all
+	dropSent := func() { // the answer may take minutes, but the upstream may also answer before it has read all
 		if wrote.Load() && answered.Load() {
 			body.drop()
 		}
@@ -280,7 +280,7 @@ func (x *exchange) request(ctx context.Context, body *payload) (*http.Request, e
 	return req, nil
 }
 
-// failed ends a call without an answer.
+// failed ends a call that got no answer.
 func (x *exchange) failed(ctx context.Context, err error, reached bool) *refusal {
 	var unsent *unsentError
 	if errors.As(err, &unsent) || !reached {
@@ -304,7 +304,7 @@ func (x *exchange) failed(ctx context.Context, err error, reached bool) *refusal
 // maxErrorBody limits the body of an upstream's error, in bytes.
 const maxErrorBody = 256 << 10
 
-// reject passes an upstream's error on. The upstream may repeat the key in it, which the sandbox must not get.
+// reject passes an upstream's error on. It removes the key, which the upstream may repeat and the sandbox must not get.
 func (x *exchange) reject(res *http.Response) *refusal {
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxErrorBody))
 	x.end(sandbox.LLMRejected, nil)
@@ -317,13 +317,13 @@ func (x *exchange) reject(res *http.Response) *refusal {
 	}
 	text = bytes.ReplaceAll(text, []byte(x.upstream.route.key()), []byte("(key)"))
 	answerHeader(x.w.Header(), res.Header)
-	_ = x.control.SetWriteDeadline(time.Now().Add(x.broker.options.Idle)) // the client may be gone, here and below
+	_ = x.control.SetWriteDeadline(time.Now().Add(x.broker.options.Idle)) // the client may have gone, here and below
 	x.w.WriteHeader(res.StatusCode)
 	_, _ = x.w.Write(text)
 	return nil
 }
 
-// pieceBytes is the most that is passed on at once.
+// pieceBytes limits one read and write of an answer.
 const pieceBytes = 16 << 10
 
 // pass passes an answer on as it arrives, and ends the call.
@@ -332,12 +332,12 @@ func (x *exchange) pass(res *http.Response, watch *time.Timer, q *request) (abor
 	stream := kind == "text/event-stream" || err != nil && q.stream
 	m := newMeter(x.dialect, stream, q.hide)
 	answerHeader(x.w.Header(), res.Header)
-	if !stream && res.ContentLength >= 0 { // the client sees if it breaks off
+	if !stream && res.ContentLength >= 0 { // so the client notices a broken answer
 		x.w.Header().Set("Content-Length", strconv.FormatInt(res.ContentLength, 10))
 	}
 	x.w.WriteHeader(res.StatusCode)
 	if stream {
-		_ = x.control.Flush() // the client may be gone, which the first write shows
+		_ = x.control.Flush() // the client may have gone, which the first write shows
 	}
 	piece := make([]byte, pieceBytes)
 	for {
@@ -351,7 +351,7 @@ func (x *exchange) pass(res *http.Response, watch *time.Timer, q *request) (abor
 			out = append(out[:len(out):len(out)], rest...)
 		}
 		sent := x.send(out)
-		if m.done || whole { // the upstream has told all, even if the client did not wait
+		if m.done || whole { // the upstream's counts are complete, even if the client did not wait
 			x.end(sandbox.LLMCompleted, m)
 		}
 		switch {

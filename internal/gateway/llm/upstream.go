@@ -24,18 +24,18 @@ import (
 
 const (
 	tlsTime = 15 * time.Second
-	// An idle connection must end before the other side ends it: a call on a connection that just ended may have been
-	// billed. Servers on plain HTTP are often uvicorn or Node, which wait 5 s; load balancers wait 60 s.
+	// An idle connection must end before the other side ends it: a call on a connection that has just ended may have been
+	// billed. Servers with plain HTTP are often uvicorn or Node, which wait 5 s. Load balancers wait 60 s.
 	idleTime      = 50 * time.Second
 	idleTimePlain = 4 * time.Second
-	// A connection of HTTP/2 that carries a long call is checked, so that a dead one ends the call.
+	// HTTP/2 pings check a connection with a long call, so that a dead connection ends the call.
 	pingEvery = 30 * time.Second
 	pingTime  = 15 * time.Second
 
 	maxAnswerHeader = 64 << 10
 )
 
-// upstream is the connections to a route's upstream.
+// upstream has the connections to a route's upstream.
 type upstream struct {
 	route     Route
 	base      *url.URL
@@ -50,13 +50,13 @@ type upstream struct {
 	retired bool // guarded by Broker.mu
 }
 
-// unsentError is the error of a connection that could not be made: nothing was sent.
+// unsentError is the error of a failed connection: nothing was sent.
 type unsentError struct{ err error }
 
 func (e *unsentError) Error() string { return e.err.Error() }
 func (e *unsentError) Unwrap() error { return e.err }
 
-// newUpstream returns a route's upstream, which has no connections yet.
+// newUpstream returns a route's upstream without connections.
 func newUpstream(r Route, private []string, d *egress.Dialer, roots *x509.CertPool, lines *dialing) (*upstream, error) {
 	base, err := url.Parse(r.Upstream)
 	if err != nil {
@@ -149,7 +149,7 @@ func (u *upstream) dial(ctx context.Context, dial dialFunc) (net.Conn, error) {
 	return conn, nil
 }
 
-// address returns that of an endpoint. The query is not the sandbox's.
+// address returns the URL of an endpoint. The query does not come from the sandbox.
 func (u *upstream) address(path, query string) string {
 	to := *u.base
 	to.Path = strings.TrimSuffix(to.Path, "/") + path
@@ -194,8 +194,7 @@ func (d *dialing) close() {
 	d.wait.Wait()
 }
 
-// payload is a request's body. It can be dropped while the transport still refers to it, which it does until the end of
-// the answer.
+// payload is a request's body. It can be dropped early, because the transport refers to it until the end of the answer.
 type payload struct{ bytes atomic.Pointer[[]byte] }
 
 func newPayload(b []byte) *payload {
@@ -206,10 +205,10 @@ func newPayload(b []byte) *payload {
 
 func (p *payload) drop() { p.bytes.Store(nil) }
 
-// errDropped is why a body cannot be read any more.
+// errDropped is the error of reading a dropped body.
 var errDropped = errors.New("the body is no longer there")
 
-// open returns a reader from the beginning. The transport sends a request again only if nothing of it was sent.
+// open returns a reader at the beginning. The transport retries a request only if it has sent none of it.
 func (p *payload) open() (io.ReadCloser, error) {
 	if p.bytes.Load() == nil {
 		return nil, errDropped

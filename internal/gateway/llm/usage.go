@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// dialect is the form of an endpoint's requests and answers.
+// dialect is the format of an endpoint's requests and answers.
 type dialect int
 
 const (
@@ -14,19 +14,19 @@ const (
 	responses
 	embeddings
 	messages
-	counting // the tokens of messages, which costs nothing
+	counting // counts the tokens of messages, at no cost
 )
 
-// anthropic reports whether requests have the form of Anthropic's messages.
+// anthropic reports whether requests have the format of Anthropic's messages.
 func (d dialect) anthropic() bool { return d == messages || d == counting }
 
-// maxCount is the largest plausible count of tokens.
+// maxCount is the largest plausible token count.
 const maxCount = 1_000_000_000
 
 // maxUsage limits a usage object in bytes.
 const maxUsage = 64 << 10
 
-// Members of an answer, by index of newMeter's picker.
+// Indexes of newMeter's picker.
 const (
 	atUsage = iota
 	atType
@@ -36,7 +36,7 @@ const (
 	atStopReason
 )
 
-// meter reads from an answer what the call used.
+// meter reads the use of a call from its answer.
 type meter struct {
 	dialect dialect
 	picker  *picker
@@ -45,11 +45,11 @@ type meter struct {
 	tokens sandbox.LLMTokens
 	seen   bool // tokens has at least the input
 	final  bool // tokens is complete
-	bad    bool // the upstream sent counts that cannot be right
+	bad    bool // the upstream sent impossible counts
 	done   bool // the answer's own end was read
 }
 
-// newMeter returns the meter of an answer. With hide, the client does not get the chunk that only tells the usage.
+// newMeter returns the meter of an answer. With hide, the client does not get the chunk that has only the usage.
 func newMeter(d dialect, stream, hide bool) *meter {
 	m := &meter{dialect: d, picker: newPicker(
 		wanted{"usage", "", maxUsage}, wanted{"type", "", 64}, wanted{"choices", "", 16},
@@ -60,7 +60,7 @@ func newMeter(d dialect, stream, hide bool) *meter {
 	return m
 }
 
-// write reads a piece of the answer, and returns what the client gets now.
+// write reads a piece of the answer and returns the bytes for the client.
 func (m *meter) write(b []byte) []byte {
 	if m.events != nil {
 		return m.events.write(b)
@@ -73,8 +73,8 @@ func (m *meter) write(b []byte) []byte {
 	return b
 }
 
-// end reads the end of an answer that arrived completely. It returns what the client gets still, and whether the answer
-// is complete in its own terms.
+// end handles the end of a completely received answer. It returns the last bytes for the client, and whether the answer
+// is complete by its own format.
 func (m *meter) end() (rest []byte, whole bool) {
 	if m.events == nil {
 		return nil, true
@@ -126,7 +126,7 @@ func (m *meter) event(head string) (drop bool) {
 	return false
 }
 
-// known reports whether tokens is what the call used.
+// known reports whether tokens is the actual use of the call.
 func (m *meter) known() bool { return m.final && !m.bad }
 
 // counts are the upstream's counts in all dialects. Absent ones are nil.
@@ -147,11 +147,11 @@ type counts struct {
 
 type countDetails struct {
 	Cached *int64 `json:"cached_tokens"`
-	// Written is OpenRouter's, for upstreams that charge for it.
+	// Written is OpenRouter's count, for upstreams that charge for cache writes.
 	Written *int64 `json:"cache_write_tokens"`
 }
 
-// read reads a usage object. Later ones complete earlier ones.
+// read reads a usage object. Later objects complete earlier ones.
 func (m *meter) read(usage []byte) {
 	if usage == nil {
 		return
@@ -163,7 +163,7 @@ func (m *meter) read(usage []byte) {
 	}
 	t := m.tokens
 	if m.dialect == messages {
-		// Counts are cumulative, and some upstreams repeat those of the input as 0.
+		// Counts are cumulative. Some upstreams repeat the input's counts as 0.
 		for _, n := range []struct{ to, from *int64 }{
 			{&t.Input, c.Input}, {&t.CachedInput, c.CacheRead}, {&t.CacheWrite, c.CacheWrite}, {&t.Output, c.Output},
 		} {
@@ -188,7 +188,7 @@ func (m *meter) read(usage []byte) {
 			set(&t.CacheWrite, details.Written)
 		}
 		set(&t.Output, output)
-		if c.Total != nil && m.dialect != embeddings { // some upstreams count reasoning only there
+		if c.Total != nil && m.dialect != embeddings { // some upstreams count reasoning only in the total
 			t.Output = max(t.Output, *c.Total-*input)
 		}
 		t.Input = *input - t.CachedInput - t.CacheWrite

@@ -5,16 +5,16 @@ import (
 	"slices"
 )
 
-// A special range contains no hosts of the public Internet.
+// special is a range without hosts of the public Internet.
 type special struct {
 	prefix netip.Prefix
 	what   string
 }
 
 // specialIPv4 and specialIPv6 follow the registries of special-purpose addresses
-// (iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry, read 2026-11) and of
-// multicast addresses. Ranges that the registries call globally reachable are refused too if they lead to
-// other addresses, or to the machine's own services.
+// (iana.org/assignments/iana-ipv4-special-registry and iana-ipv6-special-registry, read 2026-11) and of multicast
+// addresses. Some ranges that the registries call globally reachable lead to other addresses or to the machine's own
+// services. These are refused too.
 var specialIPv4 = []special{
 	{netip.MustParsePrefix("0.0.0.0/8"), "unspecified"},
 	{netip.MustParsePrefix("10.0.0.0/8"), "private"},
@@ -59,8 +59,8 @@ var (
 	}
 )
 
-// metadata are the addresses outside of the link-local range at which clouds serve credentials and settings
-// of the machine. No private CIDR allows them.
+// metadata are the addresses outside of the link-local range at which clouds serve a machine's credentials and
+// settings. No private CIDR allows them.
 var metadata = []netip.Addr{
 	netip.MustParseAddr("168.63.129.16"),   // Azure, the wire server; a public address
 	netip.MustParseAddr("100.100.100.200"), // Alibaba Cloud
@@ -89,7 +89,7 @@ func (p *Policy) Address(a netip.Addr) *Refusal {
 		"%s is %s: only private ranges in the environment's egress.private_cidrs are allowed", a, what)
 }
 
-// specialty returns what is special about an address, "" for a host of the public Internet.
+// specialty returns the special purpose of an address, "" for a host of the public Internet.
 func specialty(a netip.Addr) string {
 	list := specialIPv6
 	if a.Is4() {

@@ -1,5 +1,5 @@
-// Package policy decides what a sandbox may reach: which names on which ports, and which addresses of these
-// names. It needs no DNS, network or clock.
+// Package policy decides what a sandbox may reach: which names on which ports, and which addresses of these names. It
+// needs no DNS, network or clock.
 package policy
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Reason says, as a code, why something was refused or failed. The values are part of the log's format.
+// Reason is a code for why an attempt was refused or failed. The values are part of the log's format.
 type Reason string
 
 // The reasons of this package.
@@ -24,10 +24,10 @@ const (
 	AddressRefused Reason = "address_refused"
 )
 
-// Refusal says why something is refused.
+// Refusal says why an attempt is refused.
 type Refusal struct {
 	Reason Reason
-	// Detail is the text for users: what was requested, and what to do.
+	// Detail is the text for users: the request and what to do.
 	Detail string
 }
 
@@ -84,8 +84,8 @@ func PortsOf(r sandbox.EgressRule) []uint16 {
 	return list
 }
 
-// Host checks a name in canonical form, and a port. The most specific rule for the name decides: an exact one
-// before a wildcard, a longer wildcard before a shorter one.
+// Host checks a name in canonical form, and a port. The most specific rule for the name decides: an exact one before a
+// wildcard, a longer wildcard before a shorter one.
 func (p *Policy) Host(host string, port uint16) *Refusal {
 	if p == nil {
 		return Refuse(NoPolicy, "the gateway has no policy yet, so nothing is allowed")

@@ -18,11 +18,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// The reasons to refuse a request to a host with a credential, and why it fails.
+// The reasons why a request to a host with a credential is refused or fails.
 const (
-	// CertificateRefused: the client does not take the gateway for the host.
+	// CertificateRefused means that the client rejects the gateway's certificate for the host.
 	CertificateRefused policy.Reason = "certificate_refused"
-	// TraceRefused: the host's answer would contain the credential.
+	// TraceRefused means that the host's answer would contain the credential.
 	TraceRefused      policy.Reason = "trace_refused"
 	CredentialRemoved policy.Reason = "credential_removed"
 	UpstreamTLSFailed policy.Reason = "tls_failed"
@@ -44,25 +44,25 @@ func (t *tunnel) brokered() bool {
 	return ok
 }
 
-// broker ends the TLS of a client and serves its requests with connections of our own to the host, which only this
-// tunnel uses. hello is what has been read of the client.
+// broker ends the TLS of a client, and serves its requests with its own connections to the host, which only this tunnel
+// uses. hello has the bytes that were read from the client.
 func (t *tunnel) broker(hello []byte) {
 	f, p := t.flow, t.session.proxy
 	if refusal := t.session.takeTunnel(); refusal != nil {
-		_, _ = t.client.Write(alertRefused) // the log records it, whether the client reads or not
+		_, _ = t.client.Write(alertRefused) // the log records it, even if the client does not read
 		t.refuse(refusal)
 		return
 	}
 	defer t.session.dropTunnel()
 	upstream := &brokerTransport{proxy: p, flow: f, ready: make(chan net.Conn, 1)}
 	defer upstream.close()
-	// The host comes first, so that the client sees a failed connection as such.
+	// The connection to the host comes first, so that the client sees its failure.
 	err := upstream.start(t.server)
 	var client *tls.Conn
 	if err == nil {
 		client, err = t.handshake(hello)
 	} else {
-		_, _ = t.client.Write(alertRefused) // the log records it, whether the client reads or not
+		_, _ = t.client.Write(alertRefused) // the log records it, even if the client does not read
 	}
 	if err != nil {
 		closeAll(t.client)
@@ -81,7 +81,7 @@ func (t *tunnel) broker(hello []byte) {
 	f.end(orCut(f.ctx, nil))
 }
 
-// takeTunnel counts a tunnel whose TLS ends here, unless there are too many.
+// takeTunnel counts a tunnel whose TLS ends here. It refuses one too many.
 func (b *session) takeTunnel() *policy.Refusal {
 	p := b.proxy
 	p.mu.Lock()
@@ -100,7 +100,7 @@ func (b *session) dropTunnel() {
 	b.tunnels, b.proxy.tunnels = b.tunnels-1, b.proxy.tunnels-1
 }
 
-// handshake ends the TLS of the client, as the host.
+// handshake ends the client's TLS as if it were the host.
 func (t *tunnel) handshake(hello []byte) (*tls.Conn, error) {
 	f := t.flow
 	conn := tls.Server(&replayed{Conn: t.client, first: hello, in: t.in}, &tls.Config{
@@ -117,7 +117,7 @@ func (t *tunnel) handshake(hello []byte) (*tls.Conn, error) {
 	return conn, t.client.SetDeadline(time.Time{})
 }
 
-// replayed is a connection whose first bytes were read already.
+// replayed is a connection whose first bytes were already read.
 type replayed struct {
 	net.Conn
 	first []byte
@@ -162,18 +162,18 @@ func (b *session) serveBrokered(w http.ResponseWriter, r *http.Request) {
 		r.Body = &steadyBody{r.Body, control, idle}
 	}
 	c.forwarder.ServeHTTP(&steadyWriter{w, control, idle}, r)
-	_ = control.SetWriteDeadline(time.Time{}) // the connection may be gone
+	_ = control.SetWriteDeadline(time.Time{}) // the connection may have gone
 }
 
 // brokerTransport makes the connections of one tunnel to its host.
 type brokerTransport struct {
 	proxy     *Proxy
 	flow      *flow
-	ready     chan net.Conn // holds the connection of the first request until it is used
+	ready     chan net.Conn // holds the connection for the first request until it is used
 	transport *http.Transport
 }
 
-// start makes the connection of the first request, of one that was opened already, unless that is nil.
+// start secures the connection for the first request. opened is a connection to the host, nil for a new one.
 func (b *brokerTransport) start(opened net.Conn) error {
 	b.transport = &http.Transport{
 		DialTLSContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -196,7 +196,7 @@ func (b *brokerTransport) start(opened net.Conn) error {
 	return err
 }
 
-// secure establishes TLS with the host on a connection, nil for a new one. The connection ends with the tunnel.
+// secure establishes TLS with the host over a connection, nil for a new one. The connection ends with the tunnel.
 func (b *brokerTransport) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if conn == nil {
 		var err error
@@ -223,7 +223,7 @@ func (b *brokerTransport) secure(ctx context.Context, conn net.Conn) (net.Conn, 
 func (b *brokerTransport) forwarder() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     &withCredential{b},
-		FlushInterval: -1, // flush at once: answers may be streams
+		FlushInterval: -1, // flush immediately: answers may be streams
 		ErrorLog:      log.New(io.Discard, "", 0),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			authority := b.flow.authority(portHTTPS)
@@ -235,7 +235,7 @@ func (b *brokerTransport) forwarder() *httputil.ReverseProxy {
 	}
 }
 
-// withCredential adds the credential to each request, last of all. One that was replaced meanwhile is the new one.
+// withCredential adds the current credential to each request, as the last step.
 type withCredential struct{ b *brokerTransport }
 
 func (t *withCredential) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -249,7 +249,7 @@ func (t *withCredential) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.b.transport.RoundTrip(r)
 }
 
-// close ends connections that no request uses. The others end with the tunnel's flow.
+// close closes unused connections. The others end with the tunnel's flow.
 func (b *brokerTransport) close() {
 	select {
 	case conn := <-b.ready:

@@ -19,14 +19,14 @@ import (
 // established is the answer to a client whose tunnel is open.
 const established = "HTTP/1.1 200 Connection established\r\n\r\n"
 
-// The ports whose protocol is known in advance.
+// The ports with a fixed protocol.
 const (
 	portHTTP  = 80
 	portHTTPS = 443
 )
 
-// connect serves one CONNECT request. It connects to the host before it opens the tunnel, so that the client
-// sees a failure. On port 80 each request sees its own.
+// connect serves one CONNECT request. It connects to the host before it opens the tunnel, so that the client sees a
+// failure. On port 80 each request sees its own failure.
 func (b *session) connect(w http.ResponseWriter, r *http.Request) {
 	host, port := splitAuthority(r.RequestURI)
 	f, refusal := b.begin(b.ctx, audit.Connect, host, port)
@@ -121,7 +121,7 @@ func (t *tunnel) refuse(r *policy.Refusal) {
 	t.flow.end(orCut(t.flow.ctx, r))
 }
 
-// orCut returns err, or errCut if a new policy came first.
+// orCut returns errCut if a new policy cut the flow first, otherwise err.
 func orCut(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); errors.Is(cause, errCut) {
 		return cause
@@ -134,7 +134,7 @@ func (t *tunnel) moveTLS() {
 	f, limits := t.flow, t.session.proxy.limits
 	raw, refusal := readHello(f.ctx, t.in, f.host)
 	if refusal != nil {
-		_, _ = t.client.Write(alertRefused) // the log records it, whether the client reads or not
+		_, _ = t.client.Write(alertRefused) // the log records it, even if the client does not read
 		t.refuse(refusal)
 		return
 	}
@@ -174,7 +174,7 @@ func (t *tunnel) moveTLS() {
 	f.end(err)
 }
 
-// rawConn returns the connection whose bytes the kernel can copy itself.
+// rawConn returns the underlying connection, whose bytes the kernel can copy itself.
 func rawConn(conn net.Conn) net.Conn {
 	if c, ok := conn.(*clientConn); ok {
 		return c.Conn
@@ -182,8 +182,8 @@ func rawConn(conn net.Conn) net.Conn {
 	return conn
 }
 
-// serveHTTP gives a tunnel with plain HTTP to the inner server, and waits for its end. The tunnel's flow
-// lives as long, so that a new policy cuts it. The log records the requests.
+// serveHTTP passes a tunnel with plain HTTP to the inner server, and waits for its end. The tunnel's flow lives as
+// long, so that a new policy cuts it. The log records the requests.
 func (t *tunnel) serveHTTP() {
 	closeAll(t.server) // each request opens a new connection
 	conn := &tunnelConn{Conn: t.client, in: t.in, flow: t.flow, done: make(chan struct{})}
@@ -220,7 +220,7 @@ func (c *tunnelConn) Close() error {
 	return err
 }
 
-// handoff is a listener that is given its connections.
+// handoff is a listener that accepts connections from give.
 type handoff struct {
 	conns chan net.Conn
 	done  chan struct{}

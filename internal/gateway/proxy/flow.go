@@ -40,7 +40,7 @@ type flow struct {
 	port     uint16
 
 	sent, received atomic.Int64
-	// opened: the log has the Opened record. err: why a request was not answered. Only the flow's own
+	// opened means that the log has the Opened record. err is why a request was not answered. Only the flow's own
 	// goroutine uses both.
 	opened bool
 	err    error
@@ -104,7 +104,7 @@ func (f *flow) check(p *policy.Policy) *policy.Refusal {
 
 type dialFunc func(context.Context, *policy.Policy, string, uint16) (net.Conn, netip.Addr, error)
 
-// dial connects the flow. It honours a policy change meanwhile.
+// dial connects the flow. It honours a policy change during the dial.
 func (f *flow) dial(ctx context.Context, dial dialFunc) (net.Conn, error) {
 	p := f.proxy
 	p.mu.Lock()
@@ -138,7 +138,7 @@ func (f *flow) open(protocol audit.Protocol) {
 	f.session.log.Add(r)
 }
 
-// forget ends a flow without a log record; others log it.
+// forget ends a flow without a log record, because others log it.
 func (f *flow) forget() {
 	f.cut(nil)
 	f.proxy.mu.Lock()
@@ -146,8 +146,7 @@ func (f *flow) forget() {
 	delete(f.proxy.flows, f)
 }
 
-// end ends the flow and logs the result: err is nil, a *policy.Refusal, an *egress.Failure, or why it was
-// cut.
+// end ends the flow and logs the result. err is nil, a *policy.Refusal, an *egress.Failure or the cause of a cut.
 func (f *flow) end(err error) {
 	f.forget()
 	r := f.record(audit.Closed)

@@ -28,13 +28,13 @@ const (
 	UpgradeRefused policy.Reason = "upgrade_refused"
 )
 
-// ReasonHeader tells programs in the sandbox that the gateway answered instead of the host, and why.
+// ReasonHeader tells programs in the sandbox that, and why, the gateway answered instead of the host.
 const ReasonHeader = llm.ReasonHeader
 
 // maxAnswerHeader limits the header of a host's answer, in bytes.
 const maxAnswerHeader = 64 << 10
 
-// arrive begins a request. The server itself drains an unread body, and must come to an end.
+// arrive begins a request. It sets a deadline, because the server itself drains an unread body.
 func (b *session) arrive(w http.ResponseWriter, r *http.Request) {
 	requestsOf(connOf(r)).begin()
 	if hasBody(r) {
@@ -67,8 +67,8 @@ func (b *session) serveOuter(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forLLM reports whether a request is an LLM call. A client that uses the proxy for every address, the sandbox's own
-// included, names that.
+// forLLM reports whether a request is an LLM call. A client that uses the proxy even for the sandbox's own address
+// names a loopback address.
 func forLLM(u *url.URL) bool {
 	if !strings.HasPrefix(u.Path, llm.Prefix) {
 		return false
@@ -77,7 +77,7 @@ func forLLM(u *url.URL) bool {
 	return u.Scheme == "" && u.Host == "" || u.Scheme == "http" && err == nil && addr.IsLoopback()
 }
 
-// serveLLM serves an LLM call. The session ends only after it.
+// serveLLM serves an LLM call. The session waits for its end.
 func (b *session) serveLLM(w http.ResponseWriter, r *http.Request) {
 	b.proxy.mu.Lock()
 	stopped := b.stopped
@@ -86,7 +86,7 @@ func (b *session) serveLLM(w http.ResponseWriter, r *http.Request) {
 	}
 	b.proxy.mu.Unlock()
 	if stopped {
-		panic(http.ErrAbortHandler) // the connection is closed already
+		panic(http.ErrAbortHandler) // the connection is already closed
 	}
 	defer b.calls.Done()
 	b.proxy.llm.Serve(w, r, *b.caller.Load())
@@ -117,7 +117,7 @@ func agrees(r *http.Request, host string, port uint16) bool {
 	if r.Method == http.MethodConnect || r.URL.Scheme != "" && r.URL.Scheme != "http" {
 		return false
 	}
-	// r.Host is the host of an absolute address if there is one, otherwise the single Host header.
+	// r.Host is the host of an absolute URL, otherwise of the single Host header.
 	authority := url.URL{Host: r.Host}
 	name, err := sandbox.CanonicalHost(authority.Hostname())
 	number := authority.Port() // clients of tunnels often omit it
@@ -142,7 +142,7 @@ func (b *session) forward(w http.ResponseWriter, r *http.Request, host, port str
 		answer(w, refusal)
 		return
 	}
-	defer func() { f.end(orCut(f.ctx, f.err)) }() // also if the forwarder panics to abort its answer
+	defer func() { f.end(orCut(f.ctx, f.err)) }() // even if the forwarder panics to abort its answer
 	control := http.NewResponseController(w)
 	idle := b.proxy.limits.Idle
 	ctx := context.WithValue(f.ctx, flowKey{}, f)
@@ -153,11 +153,10 @@ func (b *session) forward(w http.ResponseWriter, r *http.Request, host, port str
 		r.Body = &steadyBody{r.Body, control, idle}
 	}
 	b.proxy.forwarder.ServeHTTP(&steadyWriter{w, control, idle}, r)
-	_ = control.SetWriteDeadline(time.Time{}) // the connection may be gone
+	_ = control.SetWriteDeadline(time.Time{}) // the connection may have gone
 }
 
-// checkUpgrade refuses every upgrade except web sockets: in another protocol each request could name another
-// host.
+// checkUpgrade refuses all upgrades except web sockets. In another protocol, each request could name another host.
 func checkUpgrade(h http.Header) *policy.Refusal {
 	for _, v := range h.Values("Upgrade") {
 		if !strings.EqualFold(strings.TrimSpace(v), "websocket") {
@@ -167,8 +166,8 @@ func checkUpgrade(h http.Header) *policy.Refusal {
 	return nil
 }
 
-// newTransport returns a transport with a new connection for every request: nothing that one request leaves
-// behind can affect another one, possibly of another sandbox.
+// newTransport returns a transport with a new connection for every request. So no request can affect a later one,
+// possibly of another sandbox.
 func (p *Proxy) newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy: p.dialer.Proxy,
@@ -193,7 +192,7 @@ func (p *Proxy) newTransport() *http.Transport {
 func (p *Proxy) newForwarder() *httputil.ReverseProxy {
 	return &httputil.ReverseProxy{
 		Transport:     p.transport,
-		FlushInterval: -1, // flush at once: answers may be streams
+		FlushInterval: -1, // flush immediately: answers may be streams
 		ErrorLog:      log.New(io.Discard, "", 0),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			authority := flowOf(r.In.Context()).authority(portHTTP)
@@ -208,7 +207,7 @@ func (p *Proxy) newForwarder() *httputil.ReverseProxy {
 	}
 }
 
-// authority is the host with its port, unless that is the scheme's own.
+// authority is the host with its port. It omits the scheme's usual port.
 func (f *flow) authority(usual uint16) string {
 	if f.port == usual {
 		return f.host
@@ -234,7 +233,7 @@ func answer(w http.ResponseWriter, err error) {
 	http.Error(w, "sandbox gateway: "+detail+" ("+string(reason)+")", status)
 }
 
-// metered is an outside connection that counts bytes, and ends when it is idle.
+// metered is an outside connection that counts its bytes and ends when it is idle.
 type metered struct {
 	net.Conn
 	flow *flow
@@ -254,14 +253,14 @@ func (m *metered) Write(p []byte) (int, error) {
 	if err := m.SetDeadline(time.Now().Add(m.idle)); err != nil {
 		return 0, err
 	}
-	m.flow.sent.Add(int64(len(p))) // count first: after the write, the answer may end the flow before Write returns
+	m.flow.sent.Add(int64(len(p))) // count first, because the answer may end the flow before Write returns
 	n, err := m.Conn.Write(p)
 	m.flow.sent.Add(int64(n - len(p)))
 	return n, err
 }
 
-// steadyBody and steadyWriter limit the time of a sandbox for each piece of a request's body and of its
-// answer.
+// steadyBody and steadyWriter limit the time in which a sandbox sends each piece of a request's body, and receives each
+// piece of the answer.
 type steadyBody struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -274,7 +273,7 @@ func (s *steadyBody) Read(p []byte) (int, error) {
 	}
 	n, err := s.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) { // the server continues to watch the connection without a limit
-		_ = s.control.SetReadDeadline(time.Time{}) // the connection may be gone
+		_ = s.control.SetReadDeadline(time.Time{}) // the connection may have gone
 	}
 	return n, err
 }

@@ -36,9 +36,9 @@ var alertRefused = []byte{0x15, 3, 1, 0, 2, 2, 49}
 
 var errHelloRead = errors.New("the hello has been read")
 
-// readHello reads a TLS ClientHello, in any number of records, and checks that it names host. It returns all
-// bytes that it has read. It answers and decrypts nothing: the standard library's server reads the message
-// and is then stopped.
+// readHello reads a TLS ClientHello, in any number of records, and checks that it names host. It returns all bytes that
+// it has read. It answers and decrypts nothing: it runs the standard library's server until that has parsed the
+// message.
 func readHello(ctx context.Context, in io.Reader, host string) ([]byte, *policy.Refusal) {
 	var raw bytes.Buffer
 	limited := &io.LimitedReader{R: in, N: maxHello}
@@ -64,7 +64,7 @@ func readHello(ctx context.Context, in io.Reader, host string) ([]byte, *policy.
 
 func checkHello(hello *tls.ClientHelloInfo, host string) *policy.Refusal {
 	if slices.Contains(hello.Extensions, extensionECH) {
-		// The outer name says nothing about the inner one, and padding (GREASE) looks the same.
+		// The outer name does not reveal the inner one, and padding (GREASE) looks the same.
 		return policy.Refuse(EncryptedHello,
 			"%s: the TLS hello is encrypted (ECH), so its name cannot be checked: turn that off in the client", host)
 	}
@@ -83,7 +83,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// listening is a connection that only reads.
+// listening is a connection that drops all writes.
 type listening struct {
 	net.Conn
 	in io.Reader

@@ -17,23 +17,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// Limits limit what sandboxes can use. Zero values take the defaults.
+// Limits limit what sandboxes can use. Zero values mean the defaults.
 type Limits struct {
-	// Connections is the limit per sandbox, ConnectionsTotal for all together. Default 256 and 4096.
+	// Connections is the limit for each sandbox, ConnectionsTotal that for all sandboxes together. Default 256 and 4096.
 	Connections, ConnectionsTotal int
-	// Brokered is the limit per sandbox of connections whose TLS ends here, BrokeredTotal for all together: each takes
-	// memory for two TLS connections. Default 64 and 512.
+	// Brokered limits the connections of each sandbox whose TLS ends here, BrokeredTotal those of all sandboxes together.
+	// Each takes memory for two TLS connections. Default 64 and 512.
 	Brokered, BrokeredTotal int
-	// Header limits the header of a request in bytes, HeaderTime the time until a header or TLS hello is
-	// complete. Default 32 KiB and 10 s.
+	// Header limits the header of a request in bytes. HeaderTime limits the time until a header or TLS hello is complete.
+	// Default 32 KiB and 10 s.
 	Header     int
 	HeaderTime time.Duration
-	// Idle is how long a connection may be idle. Default 15 minutes: a model may think for long before it
-	// answers.
+	// Idle is how long a connection may be idle. Default 15 minutes: a model may think for a long time before it answers.
 	Idle time.Duration
 	// KeepAlive is how long a client may wait before its next request. Default 2 minutes.
 	KeepAlive time.Duration
-	// Bytes limits the bytes through one tunnel, both ways together. Default: no limit.
+	// Bytes limits the bytes through one tunnel, in both directions together. Default: no limit.
 	Bytes int64
 }
 
@@ -62,7 +61,7 @@ type Config struct {
 	Limits Limits
 	// NewID returns new ids for attempts.
 	NewID func() string
-	// LLM serves LLM calls; nil means that there are none.
+	// LLM serves LLM calls; nil refuses them.
 	LLM LLM
 	// Credentials are added to requests of sandboxes that trust the gateway's authority; nil means none.
 	Credentials Credentials
@@ -92,7 +91,7 @@ type Proxy struct {
 	sandboxes   map[string]*session
 	flows       map[*flow]struct{}
 	connections int
-	tunnels     int // whose TLS ends here
+	tunnels     int // tunnels whose TLS ends here
 	closed      bool
 }
 
@@ -115,12 +114,13 @@ var ErrClosed = errors.New("the gateway's proxy is closed")
 // Sandbox is a sandbox that the proxy serves.
 type Sandbox struct {
 	llm.Caller
-	// Trusts: its programs trust the gateway's authority, so that requests to a host with a credential get it.
+	// Trusts means that its programs trust the gateway's authority. Its requests to a host with a credential get the
+	// credential.
 	Trusts bool
 }
 
-// Add serves a sandbox on its own listener, which it takes over and closes. It is an error if the sandbox is
-// already served.
+// Add serves a sandbox on its own listener, which it takes over and closes. A sandbox that is already served is an
+// error.
 func (p *Proxy) Add(s Sandbox, l net.Listener) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,8 +152,8 @@ func (p *Proxy) Assign(s Sandbox) bool {
 	return ok
 }
 
-// Remove cuts a sandbox off, and returns once all its connections are closed and all its LLM calls are recorded. Absent
-// is success.
+// Remove cuts a sandbox off. It returns once all its connections are closed and all its LLM calls are recorded. An
+// absent sandbox is success.
 func (p *Proxy) Remove(sandbox string) {
 	p.mu.Lock()
 	b := p.sandboxes[sandbox]
@@ -164,7 +164,7 @@ func (p *Proxy) Remove(sandbox string) {
 	}
 }
 
-// SetPolicy sets the policy, and cuts the flows that it does not allow.
+// SetPolicy sets the policy and cuts the flows that it does not allow.
 func (p *Proxy) SetPolicy(next *policy.Policy) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -201,7 +201,7 @@ func (p *Proxy) Status() Status {
 	}
 }
 
-// Close cuts all sandboxes off, and returns once all connections are closed.
+// Close cuts all sandboxes off. It returns once all connections are closed.
 func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true

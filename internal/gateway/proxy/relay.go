@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// Why a relay ended, other than that both sides were done.
+// Causes of a relay's end, other than the end of both sides.
 var (
 	errIdle  = errors.New("the connection was idle for too long")
 	errBytes = errors.New("the byte limit is reached")
 )
 
-// relay copies bytes both ways until both sides have ended, the connection is idle, the limit is reached, or
-// ctx ends. Between TCP and unix sockets the kernel copies them itself (splice).
+// relay copies bytes both ways until both sides have ended, the connection is idle, the limit is reached, or ctx ends.
+// Between TCP and unix sockets the kernel copies the bytes (splice).
 type relay struct {
 	client, server net.Conn
 	idle           time.Duration
-	limit          int64 // bytes, both ways together; 0 means none
+	limit          int64 // bytes in both directions together; 0 means none
 	sent, received *atomic.Int64
 
 	last atomic.Int64 // time of the last copied data, Unix nanoseconds
 }
 
-// run returns why the relay ended: nil, errIdle, errBytes, or ctx's cause. It closes both sides.
+// run returns the cause of the relay's end: nil, errIdle, errBytes or ctx's cause. It closes both sides.
 func (r *relay) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -57,9 +57,9 @@ func (r *relay) run(ctx context.Context) error {
 	return nil // the two sides see how a connection breaks
 }
 
-// move copies one direction to its end. Deadlines divide the copy into pieces. After each piece, move checks
-// whether data has moved in either direction. A read is given up after half the idle time and retried. A
-// write is given up only after all of it and for good, because the data that it accepted is lost.
+// move copies one direction to its end. Deadlines divide the copy into pieces. After each piece, move checks whether
+// data has moved in either direction. A read times out after half the idle time and is retried. A write times out only
+// after more than the idle time, and finally, because the data that it accepted is lost.
 func (r *relay) move(to, from net.Conn, count *atomic.Int64) error {
 	const pieces = 2
 	reading, writing := r.idle/pieces, r.idle/pieces+r.idle

@@ -28,7 +28,7 @@ type session struct {
 	log      *audit.Source
 	listener net.Listener
 	trusts   atomic.Bool // its programs trust the gateway's authority
-	// outer serves the sandbox, inner serves plain HTTP in a tunnel, secure serves a tunnel whose TLS ends here.
+	// outer serves the sandbox, inner plain HTTP in a tunnel, secure a tunnel whose TLS ends here.
 	outer, inner, secure *http.Server
 	handoff, brokered    *handoff
 	ctx                  context.Context // ends with the session
@@ -36,7 +36,7 @@ type session struct {
 	serving              sync.WaitGroup // servers and connections
 
 	connections int            // guarded by Proxy.mu
-	tunnels     int            // whose TLS ends here; guarded by Proxy.mu
+	tunnels     int            // tunnels whose TLS ends here; guarded by Proxy.mu
 	stopped     bool           // guarded by Proxy.mu
 	calls       sync.WaitGroup // LLM calls; none begins once stopped
 }
@@ -63,7 +63,7 @@ func (b *session) server(h http.Handler) *http.Server {
 		ReadHeaderTimeout: b.proxy.limits.HeaderTime,
 		IdleTimeout:       b.proxy.limits.KeepAlive,
 		MaxHeaderBytes:    b.proxy.limits.Header,
-		ErrorLog:          log.New(io.Discard, "", 0), // our own log records errors of sandboxes
+		ErrorLog:          log.New(io.Discard, "", 0), // the audit log records errors of sandboxes
 		BaseContext:       func(net.Listener) context.Context { return b.ctx },
 		ConnContext:       withConn,
 		ConnState:         b.watch,
@@ -72,7 +72,7 @@ func (b *session) server(h http.Handler) *http.Server {
 
 // start starts serving; stop ends it.
 func (b *session) start() {
-	// Serve returns only when its server is closed: the listeners do not fail otherwise.
+	// Serve returns only when its server is closed: these listeners do not fail otherwise.
 	b.serving.Go(func() { _ = b.outer.Serve(admitting{b.listener, b}) })
 	b.serving.Go(func() { _ = b.inner.Serve(b.handoff) })
 	b.serving.Go(func() { _ = b.secure.Serve(b.brokered) })
@@ -83,7 +83,7 @@ func (b *session) stop() {
 	b.stopped = true
 	b.proxy.mu.Unlock()
 	b.cancel()
-	_ = b.outer.Close() // closes the listener; its other end is gone or irrelevant
+	_ = b.outer.Close() // closes the listener; an error does not matter
 	_ = b.inner.Close()
 	_ = b.secure.Close()
 	b.serving.Wait()
@@ -158,13 +158,13 @@ func (b *session) refusal(r *policy.Refusal) audit.Record {
 	}
 }
 
-// requests counts what arrives on a connection.
+// requests counts the requests on a connection.
 type requests struct{ arrived, begun atomic.Int64 }
 
 func (r *requests) begin()       { r.begun.Add(1) }
 func (r *requests) served() bool { return r.arrived.Load() > 0 }
 
-// watch logs what the HTTP server answers itself: unreadable and incomplete requests.
+// watch logs requests that the HTTP server itself answers: unreadable and incomplete ones.
 func (b *session) watch(conn net.Conn, state http.ConnState) {
 	r := requestsOf(conn)
 	switch state {

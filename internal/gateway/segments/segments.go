@@ -1,5 +1,5 @@
 // Package segments keeps numbered lines in files. A log is a directory of segments: files of complete lines that later
-// readers find by their position. Its lines survive the gateway's process and container.
+// readers find by their position. The lines survive the gateway's process and container.
 package segments
 
 import (
@@ -17,8 +17,8 @@ import (
 
 // Position is the position of a line in a log. Positions grow with the run and, within a run, with the line.
 type Position struct {
-	// Run identifies one life of the gateway. It starts as the time in nanoseconds and grows with each life,
-	// so that it grows even if the log is lost.
+	// Run identifies one life of the gateway. A new log's first run is the time in nanoseconds. Each later run is greater,
+	// even if the log is lost.
 	Run int64 `json:"run"`
 	// Line numbers the run's lines from 1, without gaps.
 	Line int64 `json:"line"`
@@ -44,7 +44,7 @@ type Segment struct {
 // End returns the position of the last line.
 func (g Segment) End() Position { return Position{g.Run, g.Last} }
 
-// Empty reports whether there is no line.
+// Empty reports whether the segment has no line.
 func (g Segment) Empty() bool { return g.Last < g.First }
 
 // Open returns the segments in a directory in order, and the next run. It creates the directory if needed.
@@ -77,7 +77,7 @@ func Open(dir string, now time.Time) (all []Segment, run int64, err error) {
 	return all, run, nil
 }
 
-// count determines which part of a segment is complete.
+// count finds the complete part of a segment.
 func (g *Segment) count() error {
 	f, err := os.Open(g.Path)
 	if err != nil {
@@ -106,7 +106,8 @@ func Create(dir string, last Position) (Segment, *os.File, error) {
 	return g, f, err
 }
 
-// Append writes one line with its end to the segment's file. After an error the next line overwrites a partial one.
+// Append writes one line with its newline to the segment's file. After an error, the next line overwrites the partial
+// one.
 func (g *Segment) Append(to *os.File, line []byte) error {
 	if _, err := to.WriteAt(line, g.Size); err != nil {
 		return err
@@ -121,7 +122,7 @@ func ReadAll(all []Segment, p Position, yield func(Position, []byte)) error {
 	return read(all, p, func(at Position, line []byte) bool { yield(at, line); return true })
 }
 
-// ReadPage yields a page of the oldest lines after a position, in order; none if there are none yet.
+// ReadPage yields a page of the oldest lines after a position, in order. It yields none if there are none yet.
 func ReadPage(all []Segment, p Position, yield func(Position, []byte)) error {
 	n, size := 0, 0
 	return read(all, p, func(at Position, line []byte) bool {
@@ -131,7 +132,7 @@ func ReadPage(all []Segment, p Position, yield func(Position, []byte)) error {
 	})
 }
 
-// read yields lines until yield returns false. Lines of a segment that was just removed are missing.
+// read yields lines until yield returns false. It skips the lines of a segment that was just removed.
 func read(all []Segment, p Position, yield func(Position, []byte) bool) error {
 	for _, g := range all {
 		if g.Empty() || !g.End().After(p) {

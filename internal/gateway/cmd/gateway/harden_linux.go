@@ -2,7 +2,7 @@ package main
 
 import "golang.org/x/sys/unix"
 
-// harden keeps keys, which are in memory, out of core dumps and away from debuggers.
+// harden keeps the keys, which are in memory, out of core dumps and away from debuggers.
 func harden() error {
 	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}); err != nil {
 		return err

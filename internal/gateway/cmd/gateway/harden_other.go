@@ -2,5 +2,5 @@
 
 package main
 
-// harden does nothing: the gateway runs on Linux only.
+// harden does nothing: the gateway only runs on Linux.
 func harden() error { return nil }

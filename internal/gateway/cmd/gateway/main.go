@@ -1,8 +1,8 @@
 // Command gateway is the only program in the container that forwards the traffic of an environment's
 // restricted sandboxes:
 //
-//	gateway serve  -root <dir>   serves the sandboxes; the log of attempts is its standard output, and
-//	                             the latest of it kept below that directory; so is the journal of LLM calls
+//	gateway serve  -root <dir>   serves the sandboxes; logs attempts to its standard output, and keeps the
+//	                             latest attempts and the journal of LLM calls below that directory
 //	gateway relay  -root <dir>   connects standard input and output to the control socket
 package main
 
@@ -24,7 +24,7 @@ import (
 	"sync/atomic"
 	"syscall"
 
-	_ "golang.org/x/crypto/x509roots/fallback" // public authorities: the gateway's image has no other file
+	_ "golang.org/x/crypto/x509roots/fallback" // public authorities: the gateway's image has no others
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/control"
@@ -36,7 +36,7 @@ import (
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
-		_, _ = fmt.Fprintln(os.Stderr, "gateway:", err) // there is no place to report it
+		_, _ = fmt.Fprintln(os.Stderr, "gateway:", err) // there is nowhere else to report it
 		os.Exit(1)
 	}
 }
@@ -62,7 +62,7 @@ func run(args []string) error {
 	}
 }
 
-// memoryLimit is what the runtime aims at. The container has 256 MiB.
+// memoryLimit is the soft limit of the Go runtime. The container has 256 MiB.
 const memoryLimit = 200 << 20
 
 // serve runs the gateway until ctx ends.
@@ -76,7 +76,7 @@ func serve(ctx context.Context, root string) error {
 	if err != nil {
 		return err
 	}
-	defer spool.Close() // closed after the log, which writes to it
+	defer spool.Close() // close it after the log, which writes to it
 	attempts := audit.New(tee{spool, os.Stdout}, nil)
 	defer attempts.Close()
 	dialer := &egress.Dialer{}
@@ -116,15 +116,15 @@ func (t tee) Write(p []byte) (int, error) {
 	return len(p), errors.Join(errs...)
 }
 
-// ids returns a source of attempt ids: a prefix for this process, and a number.
+// ids returns a source of ids for attempts: a prefix for this process and a number.
 func ids() func() string {
 	prefix := strings.ToLower(rand.Text()[:10]) + "-"
 	var n atomic.Int64
 	return func() string { return prefix + strconv.FormatInt(n.Add(1), 10) }
 }
 
-// relay connects a client that cannot see the control socket because the engine is on another machine. The
-// engine runs it as a command.
+// relay connects a client that cannot see the control socket, because the engine is on another machine. The engine runs
+// it as a command.
 func relay(root string) error {
 	conn, err := net.Dial("unix", filepath.Join(root, control.Dir, control.Socket))
 	if err != nil {
@@ -132,7 +132,7 @@ func relay(root string) error {
 	}
 	defer conn.Close()
 	go func() { // it ends with the process
-		_, _ = io.Copy(conn, os.Stdin) // the client sees how it ends
+		_, _ = io.Copy(conn, os.Stdin) // the client sees the end
 		_ = conn.Close()
 	}()
 	_, err = io.Copy(os.Stdout, conn)
