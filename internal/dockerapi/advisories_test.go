@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestTheProgramLinksNothingOfTheEngine holds what the OpenVEX statement says: advisories about dockerd do not apply
-// to a program with the client only.
+// TestTheProgramLinksNothingOfTheEngine checks the claim of the OpenVEX statement: advisories about dockerd do not
+// apply to a program that has only the client.
 func TestTheProgramLinksNothingOfTheEngine(t *testing.T) {
 	t.Parallel()
 	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "../..")
@@ -34,7 +34,7 @@ func TestTheProgramLinksNothingOfTheEngine(t *testing.T) {
 	}
 }
 
-// TestTheStatementIsOfTheVersionInUse fails when the module changes its version and the statement does not.
+// TestTheStatementIsOfTheVersionInUse fails if the module's version changes and the statement does not.
 func TestTheStatementIsOfTheVersionInUse(t *testing.T) {
 	t.Parallel()
 	version, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Version}}",

@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// cli is the configuration of the docker CLI of a test.
+// cli is a test's configuration of the docker CLI.
 type cli struct {
 	*testing.T
 	dir string
@@ -53,7 +53,7 @@ func (c cli) write(path string, content []byte) {
 	}
 }
 
-// context makes a context, as `docker context create` does.
+// context creates a context, like `docker context create`.
 func (c cli) context(name, host string, files map[string][]byte) {
 	c.Helper()
 	sum := sha256.Sum256([]byte(name))
@@ -97,7 +97,7 @@ func TestTheEngineIsFoundAsTheDockerCLIFindsIt(t *testing.T) {
 	}
 }
 
-// TestTheEngineIsReachedWithTheCertificatesOfAContextOrOfTheEnvironment asks a server that demands a certificate.
+// TestTheEngineIsReachedWithTheCertificatesOfAContextOrOfTheEnvironment uses a server that requires a certificate.
 func TestTheEngineIsReachedWithTheCertificatesOfAContextOrOfTheEnvironment(t *testing.T) {
 	c := newCLI(t)
 	files, pair := dockertest.Certificate(t)
@@ -112,7 +112,7 @@ func TestTheEngineIsReachedWithTheCertificatesOfAContextOrOfTheEnvironment(t *te
 		if err != nil {
 			return err
 		}
-		defer func() { _ = api.Close() }() // the answer counts
+		defer func() { _ = api.Close() }() // the answer is what matters
 		_, err = api.Ping(t.Context())
 		return err
 	}
@@ -129,7 +129,7 @@ func TestTheEngineIsReachedWithTheCertificatesOfAContextOrOfTheEnvironment(t *te
 	}
 }
 
-// serve serves an engine that demands the certificate and returns its address.
+// serve serves an engine that requires the certificate, and returns its address.
 func serve(t *testing.T, pair tls.Certificate) string {
 	t.Helper()
 	trusted := x509.NewCertPool()
@@ -147,7 +147,7 @@ func serve(t *testing.T, pair tls.Certificate) string {
 	return server.Listener.Addr().String()
 }
 
-// TestAnEngineIsReachedThroughSSH has a program in the place of ssh that writes down what it was called with.
+// TestAnEngineIsReachedThroughSSH replaces ssh with a program that writes its arguments to a file.
 func TestAnEngineIsReachedThroughSSH(t *testing.T) {
 	c := newCLI(t)
 	c.write("ssh", []byte("#!/bin/sh\necho \"$@\" >"+filepath.Join(c.dir, "called")+"\n"))
@@ -173,7 +173,7 @@ func TestAnEngineIsReachedThroughSSH(t *testing.T) {
 	}
 }
 
-// An engine that cannot be reached is named with the cause. The client's own text has neither the cause nor a way out.
+// The error names an unreachable engine and the cause. The client's own text has neither the cause nor advice.
 func TestAnEngineThatIsNotReachedIsExplained(t *testing.T) {
 	t.Parallel()
 	closed, err := net.Listen("tcp", "127.0.0.1:0")

@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
-// rootVariable makes the test's program a relay, so that it can be killed.
+// rootVariable makes the test binary a relay, so that a test can kill it.
 const rootVariable = "RELAY_TEST_ROOT"
 
 func TestMain(m *testing.M) {
@@ -38,7 +38,7 @@ func config(root string) relay.Config {
 	return relay.Config{Root: root, Owner: os.Getuid(), Log: slog.New(slog.DiscardHandler)}
 }
 
-// newRoot is short: the address of a socket has 108 bytes.
+// newRoot returns a short path, because a socket's address has at most 108 bytes.
 func newRoot(t *testing.T) string {
 	t.Helper()
 	root, err := os.MkdirTemp("", "relay")
@@ -49,7 +49,7 @@ func newRoot(t *testing.T) string {
 	return root
 }
 
-// start runs a relay in this process until the test, or stop, ends it.
+// start runs a relay in this process until the test or stop ends it.
 func start(t *testing.T, root string) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -93,7 +93,7 @@ func direct(root string) relay.Open {
 
 func directClient(root string) *relay.Client { return relay.NewClient(direct(root), nil) }
 
-// throughCommand is a client whose connections all go through one.
+// throughCommand is a client whose connections all use one command.
 func throughCommand(t *testing.T, root string) *relay.Client {
 	t.Helper()
 	c := relay.NewClient(nil, func(context.Context) (net.Conn, error) {
@@ -113,12 +113,12 @@ func throughCommand(t *testing.T, root string) *relay.Client {
 	return c
 }
 
-// ways are the clients that a relay has.
+// ways are the kinds of clients of a relay.
 func ways(t *testing.T, root string) map[string]*relay.Client {
 	return map[string]*relay.Client{"as a file": directClient(root), "through a command": throughCommand(t, root)}
 }
 
-// guest is a sandbox that always has a connection parked, and echoes what comes.
+// guest is a sandbox that always parks a connection, and echoes its input.
 func guest(t *testing.T, root, id string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -132,7 +132,7 @@ func guest(t *testing.T, root, id string) {
 				continue
 			}
 			stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
-			_, _ = io.Copy(conn, conn) // until the other end ends
+			_, _ = io.Copy(conn, conn) // until the other end closes
 			stop()
 			_ = conn.Close()
 		}
@@ -439,7 +439,7 @@ func TestPathsHaveTheModesThatKeepOthersOut(t *testing.T) {
 	}
 }
 
-// killable is a relay in a process of its own.
+// killable is a relay in its own process.
 func killable(t *testing.T, root string) *exec.Cmd {
 	t.Helper()
 	program, err := os.Executable()

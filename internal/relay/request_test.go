@@ -45,7 +45,7 @@ func TestARequestIsReadToItsEndAndNoFurther(t *testing.T) {
 	}
 }
 
-// A length is 4 bytes of an attacker's choice: no memory is set aside for it.
+// An attacker chooses the length, which has 4 bytes. The relay allocates no memory for it in advance.
 func FuzzRequest(f *testing.F) {
 	f.Add(framed(`{"op":"attach","id":"a","wait":1000000000}`))
 	f.Add(framed(`{"op":"list"}`))

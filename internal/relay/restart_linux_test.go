@@ -64,7 +64,7 @@ func TestARelayThatIsKilledUnderLoadGoesOnWithEverySandbox(t *testing.T) {
 	}
 }
 
-// A carrier that the relay has lent outlives it; one that it copies breaks.
+// A carrier that the relay has lent outlives it. A carrier that it copies breaks.
 func TestCarriersOfARelayThatIsKilled(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
@@ -126,7 +126,7 @@ func TestACommandThatEndsIsRunAgain(t *testing.T) {
 	<-ended //nolint:errcheck // as above
 }
 
-// A sandbox that dials without end holds up no other, and the relay keeps few of its connections.
+// A sandbox that dials without end does not delay others, and the relay keeps few of its connections.
 func TestASandboxThatDialsWithoutEndStarvesNoOther(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
@@ -203,7 +203,7 @@ func TestNoMoreConnectionsOfASandboxAreUsedThanItsBound(t *testing.T) {
 	}
 }
 
-// A frozen sandbox reads nothing. Its clients may leave all the same, and the relay forgets them.
+// A frozen sandbox reads nothing. Its clients may still leave, and the relay forgets them.
 func TestAClientOfAFrozenSandboxLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
@@ -230,7 +230,7 @@ func TestAClientOfAFrozenSandboxLeavesNothingBehind(t *testing.T) {
 	}
 	eventually(t, "the relay closes the sandbox's connection", func() error {
 		closed := false
-		err := raw.Control(func(fd uintptr) { // it neither reads nor writes: either would show the relay that the client left
+		err := raw.Control(func(fd uintptr) { // a read or write would show the relay that the client has left
 			poll := []unix.PollFd{{Fd: int32(fd)}}
 			_, err := unix.Poll(poll, 0)
 			closed = err == nil && poll[0].Revents&unix.POLLHUP != 0

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// whoProgram prints its user and group as packages of Go know them, and tries to open the files for writing.
+// whoProgram prints its user and group as Go's packages resolve them, and tries to open the files for writing.
 const whoProgram = `package main
 
 import (
@@ -56,7 +56,7 @@ func TestProgramsFindANameForTheirUser(t *testing.T) {
 	const own = "sandbox sandbox /workspace sandbox sandbox /workspace\n"
 	for name, row := range map[string]struct {
 		files []dockertest.File
-		user  string // of the image, and then of the confinement
+		user  string // of the image, then of the confinement
 		fixed string
 		env   map[string]string
 		want  string
@@ -139,7 +139,7 @@ func TestASpawnReadsTheAccountsOfAnImageOnce(t *testing.T) {
 		}
 		pass(rw, r)
 	})
-	for _, want := range []int64{2, 2, 2} { // its two files
+	for _, want := range []int64{2, 2, 2} { // the two account files
 		asked.Store(0)
 		must(t, x.Spawn(t.Context(), w.spec()))
 		t.Logf("the spawn made %d requests", asked.Load())

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// spawnPooled makes a sandbox that waits for its lease, and returns its specification for that.
+// spawnPooled creates a sandbox that waits for its lease, and returns the specification for that lease.
 func (w *world) spawnPooled(t testing.TB) driver.SandboxSpec {
 	t.Helper()
 	spec := w.spec()
@@ -20,7 +20,7 @@ func (w *world) spawnPooled(t testing.TB) driver.SandboxSpec {
 	return spec
 }
 
-// An engine that is reached over a network may be another machine's.
+// A remote engine may be on another machine.
 func TestSandboxOfARemoteEngineIsAssigned(t *testing.T) {
 	t.Parallel()
 	w, remote := newWorld(t, dockertest.Busybox(t)), executorOver(t, dockertest.NewCuttableProxy(t))
@@ -40,7 +40,7 @@ func TestAssigningARunningSandboxAsksNothingOfTheEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
 	x, p := throughProxy(t)
-	must(t, x.Assign(t.Context(), w.spawnPooled(t))) // finds the relay, and the engine's clock
+	must(t, x.Assign(t.Context(), w.spawnPooled(t))) // finds the relay and the engine's clock
 	waiting := []driver.SandboxSpec{w.spawnPooled(t), w.spawnPooled(t), w.spawnPooled(t)}
 	var asked atomic.Int64
 	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {

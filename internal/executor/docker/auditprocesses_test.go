@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// soon audits a sandbox until these rules, and no others, find something.
+// soon audits a sandbox until exactly these rules have findings.
 func (w *world) soon(t *testing.T, sandboxID string, rules ...string) {
 	t.Helper()
 	var found map[string]string
@@ -30,7 +30,7 @@ func (w *world) soon(t *testing.T, sandboxID string, rules ...string) {
 	t.Errorf("findings: %v, want of %v", found, rules)
 }
 
-// TestTheAuditLooksAtWhatRuns has the engine start processes in a sandbox that weaken it, although it was made well.
+// TestTheAuditLooksAtWhatRuns makes the engine start processes that weaken a correctly created sandbox.
 func TestTheAuditLooksAtWhatRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -53,7 +53,7 @@ func TestTheAuditLooksAtWhatRuns(t *testing.T) {
 	}
 }
 
-// TestTheAuditOfAnEngineElsewhereKnowsUsersAlone asks an engine by an address that may be another machine's.
+// TestTheAuditOfAnEngineElsewhereKnowsUsersAlone uses an address that may be another machine's.
 func TestTheAuditOfAnEngineElsewhereKnowsUsersAlone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -91,7 +91,7 @@ func TestTheAuditOfAnEngineElsewhereKnowsUsersAlone(t *testing.T) {
 	}
 }
 
-// TestTheAuditDoesNotMindProcessesThatTheEngineStarts: each is root's, unfiltered, for a moment.
+// TestTheAuditDoesNotMindProcessesThatTheEngineStarts: each is root's and unfiltered for a moment.
 func TestTheAuditDoesNotMindProcessesThatTheEngineStarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -121,8 +121,8 @@ func TestTheAuditDoesNotMindProcessesThatTheEngineStarts(t *testing.T) {
 	busy.Wait()
 }
 
-// keeper stands in for a process 1 that begins as root, keeps four capabilities as a user of its own, and starts code
-// without any. Its argument says what it does otherwise.
+// keeper stands in for a process 1 that starts as root, keeps four capabilities as its own user, and starts code
+// without any. Its argument names a deviation.
 const keeper = `package main
 
 import (

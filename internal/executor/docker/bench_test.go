@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 )
 
-// BenchmarkColdSpawn compares Spawn and Kill with `docker run -d` and `docker rm -f` of a container
-// with the same settings, alternating in one run. It reports the medians' ratios; the plain way does
-// not count its volumes' removal.
+// BenchmarkColdSpawn compares Spawn and Kill with `docker run -d` and `docker rm -f` of a container with the same
+// settings, alternating in one run. It reports the ratios of the medians. The plain commands do not include the removal
+// of the volumes.
 func BenchmarkColdSpawn(b *testing.B) {
 	w := newWorld(b, dockertest.Busybox(b))
 	var spawn, kill, run, remove []time.Duration
@@ -34,7 +34,7 @@ func BenchmarkColdSpawn(b *testing.B) {
 	report("kill", kill, remove)
 }
 
-// dockerRun is the plain way to what Spawn makes, without guest and handed-over volumes.
+// dockerRun creates what Spawn does with a plain command, without the guest and without handing volumes over.
 func dockerRun(b *testing.B, name string, spec driver.SandboxSpec) error {
 	return command(b, "docker", "run", "-d", "--name", name, "--user", "1000:1000", "--read-only", "--cap-drop", "ALL",
 		"--security-opt", "no-new-privileges", "--network", "none", "--ipc", "private", "--no-healthcheck",

@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// No caller of a command without input learns that its broker was killed. Each command runs once, whatever was on
-// its way by then.
+// No caller of a command without input notices that its broker was killed. Each command runs once, whatever was in
+// transit.
 func TestCallersSeeNothingOfABrokerThatIsKilled(t *testing.T) {
 	t.Parallel()
 	const clients, kills = 6, 40
@@ -30,7 +30,7 @@ func TestCallersSeeNothingOfABrokerThatIsKilled(t *testing.T) {
 			for ; ctx.Err() == nil; asked[i]++ {
 				id := fmt.Sprintf("%d-%d", i, asked[i])
 				asks := sandbox.ExecRequest{Command: []string{"sh", "-c", "echo " + id + " >>ran; echo did " + id}}
-				if i%2 == 1 { // another takes what it does from its input
+				if i%2 == 1 { // every other command reads its work from its input
 					asks.Command[2] = `id=$(cat); echo "$id" >>ran; echo "did $id"`
 					asks.Stdin = iotest.OneByteReader(strings.NewReader(id))
 				}
@@ -50,7 +50,7 @@ func TestCallersSeeNothingOfABrokerThatIsKilled(t *testing.T) {
 		time.Sleep(250 * time.Millisecond) //nolint:forbidigo // the load itself
 		pids := dockertest.Processes(t, c.ID, "guest", "broker")
 		dockertest.KillProcesses(pids)
-		killed += len(pids) // none where it is not back yet
+		killed += len(pids) // none if the broker is not back yet
 	}
 	stop()
 	working.Wait()

@@ -11,20 +11,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// aside is how far the ledger's clock is from the engine's, in both directions.
+// aside is the difference of the ledger's clock to the engine's, in both directions.
 var aside = map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour}
 
-// late is how long after its deadline a sandbox is seen to have ended on a busy machine.
+// late is how long after its deadline the end of a sandbox is noticed on a busy machine.
 const late = 10 * time.Second
 
-// byAnotherClock gives a specification a deadline so far away, by a clock that is aside.
+// byAnotherClock gives a specification a deadline after lives, by a clock that differs by by.
 func byAnotherClock(spec driver.SandboxSpec, by, lives time.Duration) driver.SandboxSpec {
 	spec.AsOf = time.Now().Add(by)
 	spec.Deadline = spec.AsOf.Add(lives)
 	return spec
 }
 
-// wantEnd waits until a sandbox has ended by itself, which must not be before its time and not long after it.
+// wantEnd waits until a sandbox has ended itself. The end must be neither early nor much too late.
 func (w *world) wantEnd(t *testing.T, h driver.Handle, at time.Time) {
 	t.Helper()
 	var o driver.Observation
@@ -111,7 +111,7 @@ func TestASandboxOfAPoolKeepsTheDeadlineOfItsLease(t *testing.T) {
 	}
 }
 
-// TestALeaseLivesWhateverItsLedgersClockShows: a ledger on PostgreSQL has the clock of its server.
+// TestALeaseLivesWhateverItsLedgersClockShows: a ledger on PostgreSQL uses its server's clock.
 func TestALeaseLivesWhateverItsLedgersClockShows(t *testing.T) {
 	t.Parallel()
 	for name, by := range aside {

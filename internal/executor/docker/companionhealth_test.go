@@ -21,8 +21,8 @@ import (
 // checkPause is the pause between two checks of a ready companion in these tests.
 const checkPause = 300 * time.Millisecond
 
-// withMode makes the health of the companion what /data/mode in it says: ok, bad, or flood, which never ends. Before its
-// program has written that, it is not healthy. It counts its checks in /data/checks.
+// withMode makes the health of the companion depend on its /data/mode: ok, bad, or flood, which never ends. Until its
+// program has written that file, it is unhealthy. It counts its checks in /data/checks.
 func withMode(c *sandbox.Companion) {
 	c.Command = []string{"sh", "-c", "echo started; echo ok >/data/mode; exec sleep 7014"}
 	c.HealthCheck = sandbox.CompanionHealthCheck{Interval: sandbox.Duration(100 * time.Millisecond),
@@ -43,14 +43,14 @@ func (w *companionWorld) checks(l sandbox.Lease) int {
 	return strings.Count(w.inCompanion(l, "cat /data/checks"), "\n")
 }
 
-// awaitHealth makes all engines check companions until that of a lease is in a state.
+// awaitHealth makes all engines check companions until that of a lease has a state.
 func (w *companionWorld) awaitHealth(l sandbox.Lease, want sandbox.CompanionState, engines ...*leasing.Service) {
 	w.Helper()
 	eventually(w.T, "the companion is "+string(want), func() bool {
 		for _, e := range engines {
 			began := time.Now()
 			must(w.T, e.CheckCompanions(w.Context(), sandbox.Docker, checkPause))
-			if took := time.Since(began); took > 5*time.Second { // of a noisy machine; a pass waits for no check
+			if took := time.Since(began); took > 5*time.Second { // on a busy machine; a pass waits for no check
 				w.Errorf("a pass took %s", took)
 			}
 		}
@@ -58,7 +58,7 @@ func (w *companionWorld) awaitHealth(l sandbox.Lease, want sandbox.CompanionStat
 	})
 }
 
-// companionEvents returns the types of the events about companions, and the data of the latest.
+// companionEvents returns the types of the events about companions, and the data of the latest one.
 func (w *companionWorld) companionEvents(l sandbox.Lease) (types []sandbox.EventType, last sandbox.CompanionFailure) {
 	w.Helper()
 	events, err := w.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: l.SandboxID})
@@ -107,7 +107,7 @@ func TestACompanionThatBecomesUnhealthyIsAnEventAndAState(t *testing.T) {
 	w.release(l)
 }
 
-// lateStarts starts the programs of companions only after a while, as a busy machine does.
+// lateStarts delays the start of companions' programs, as a busy machine does.
 type lateStarts struct{ *docker.Executor }
 
 func (x lateStarts) RunProcess(ctx context.Context, h driver.Handle, p driver.ProcessRun) (sandbox.ExecResult, error) {

@@ -90,12 +90,12 @@ func (w *companionWorld) of(l sandbox.Lease) sandbox.CompanionStatus {
 	return l.Companions[0]
 }
 
-// container is the name of the container of a lease's companion.
+// container returns the name of the container of a lease's companion.
 func (w *companionWorld) container(l sandbox.Lease) string {
 	return name(driver.Handle{LedgerID: w.ref.LedgerID, SandboxID: l.SandboxID}) + ".db"
 }
 
-// awaitFailure looks at the sandbox until its companion is in a state, and returns the data of the latest failure.
+// awaitFailure inspects the sandbox until its companion has a state. It returns the data of the latest failure.
 func (w *companionWorld) awaitFailure(l sandbox.Lease, want sandbox.CompanionState) (f sandbox.CompanionFailure) {
 	w.Helper()
 	eventually(w.T, "the companion is "+string(want), func() bool {
@@ -116,7 +116,7 @@ func (w *companionWorld) failure(sandboxID string) (f sandbox.CompanionFailure) 
 	return f
 }
 
-// wantNothingOf fails if the engine has anything of a sandbox.
+// wantNothingOf fails if the engine has any object of a sandbox.
 func (w *companionWorld) wantNothingOf(sandboxID string) {
 	w.Helper()
 	for _, left := range objectsOfLedger(w.T, w.ref.LedgerID) {
@@ -244,7 +244,7 @@ func TestACompanionThatEndsLaterIsFailedAndItsLeaseGoesOn(t *testing.T) {
 	w.release(l)
 }
 
-// TestTheCPUTimeOfACompanionIsBilled has a companion use its CPU beside a sandbox that does nothing.
+// TestTheCPUTimeOfACompanionIsBilled has a companion that uses its CPU and a sandbox that does nothing.
 func TestTheCPUTimeOfACompanionIsBilled(t *testing.T) {
 	t.Parallel()
 	w := newCompanionWorld(t, func(c *sandbox.Companion, _ *sandbox.EnvironmentSpec) {
@@ -267,7 +267,7 @@ func TestTheCPUTimeOfACompanionIsBilled(t *testing.T) {
 	w.release(l)
 }
 
-// endCompanion makes the program of a companion end that waits for /data/end.
+// endCompanion ends the program of a companion that waits for /data/end.
 func (w *companionWorld) endCompanion(l sandbox.Lease) {
 	w.Helper()
 	h := driver.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance,
@@ -323,7 +323,7 @@ func TestCompanionsFollowASandboxThatWasRestartedByHand(t *testing.T) {
 	w.release(l)
 }
 
-// A restarted engine ends paused containers. The ledger notices nothing before the lease is used again.
+// A restarted engine ends paused containers. The ledger does not notice until the lease is used again.
 func TestCompanionsStartWithASandboxThatStoppedUnseenInItsSleep(t *testing.T) {
 	t.Parallel()
 	w := newCompanionWorld(t, func(*sandbox.Companion, *sandbox.EnvironmentSpec) {})
@@ -348,7 +348,7 @@ func TestCompanionsStartWithASandboxThatStoppedUnseenInItsSleep(t *testing.T) {
 	w.release(l)
 }
 
-// findings returns the rules that an audit finds broken in an object.
+// findings returns the rules that an audit finds broken for an object.
 func (w *companionWorld) findings(object string) (rules []string) {
 	w.Helper()
 	checks, err := w.x.Audit(w.Context(), w.ref.LedgerID)

@@ -25,7 +25,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// gitServer is a Git server and an npm registry that asks for a token, with a certificate of an authority that only those know who are told.
+// gitServer is a Git server and an npm registry that require a token. Only programs that know its own authority trust
+// it.
 type gitServer struct {
 	authority  string // in PEM
 	repository string // the directory of /repo.git
@@ -73,7 +74,7 @@ func serveGit(t *testing.T, address, token string) *gitServer {
 	return g
 }
 
-// issue makes the authority, and the server's certificate by it.
+// issue creates the authority and the server's certificate.
 func (g *gitServer) issue(t *testing.T) tls.Certificate {
 	t.Helper()
 	sign := func(template, parent *x509.Certificate, by *ecdsa.PrivateKey) ([]byte, *ecdsa.PrivateKey) {
@@ -107,8 +108,8 @@ func git(t *testing.T, dir string, args ...string) string {
 	return string(out)
 }
 
-// TestASandboxUsesAGitServerWithoutItsToken: git, curl and, with SANDBOX_TEST_ALL, node and npm with its registry,
-// unchanged, in a sandbox that has no token.
+// TestASandboxUsesAGitServerWithoutItsToken runs unmodified git, curl and, with SANDBOX_TEST_ALL, node and npm with its
+// registry, in a sandbox without the token.
 func TestASandboxUsesAGitServerWithoutItsToken(t *testing.T) {
 	t.Parallel()
 	if os.Getuid() != 0 {
@@ -147,7 +148,7 @@ func TestASandboxUsesAGitServerWithoutItsToken(t *testing.T) {
 	if log := git(t, server.repository, "log", "--format=%an %s", "main"); log != "Ann The score\n" {
 		t.Errorf("the server has %q", log)
 	}
-	// Without the variable, programs find the host in the hosts file. Node's fetch uses no proxy anyway.
+	// Without the variable, programs find the host in the hosts file. Node's fetch uses no proxy in any case.
 	const direct = "env -u HTTPS_PROXY -u https_proxy "
 	commands := map[string]string{
 		"curl":                       "curl -sS https://git.test/whoami",
@@ -172,10 +173,10 @@ func TestASandboxUsesAGitServerWithoutItsToken(t *testing.T) {
 	}
 	w.wantKeyNowhere(t, l)
 
-	// A gateway that was killed has the credential again before the next pass of a reconciler ends.
+	// A killed gateway has the credential again before a reconciler's next pass ends.
 	must(t, w.api.ContainerKill(t.Context(), w.gatewayName(), "KILL"))
 	eventually(t, "the gateway has the credential again", func() bool {
-		err := w.engine.CollectEgress(t.Context(), sandbox.Docker) // fails until the gateway runs again
+		err := w.engine.CollectEgress(t.Context(), sandbox.Docker) // it fails until the gateway runs again
 		return err == nil && w.sh(t, l, "curl -sS https://git.test/whoami 2>&1") == "you are x-access-token\n"
 	})
 	w.put(t, func(s *sandbox.EnvironmentSpec) { brokered(s); s.Egress.Credentials, s.Egress.Authorities = nil, "" })

@@ -21,33 +21,33 @@ func executorOver(t *testing.T, c *dockertest.CuttableProxy) *docker.Executor {
 	return x
 }
 
-// The engine behind a proxy is reached by TCP, so the channel runs through a command in the relay.
+// The engine behind a proxy is reached over TCP, so the channel runs through a command in the relay.
 func TestACommandOutlivesABrokenConnectionToARemoteEngine(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCuttableProxy(t)
 	outlives(t, executorOver(t, c), w.spawn(t), c.Cut)
 }
 
-// A channel that carries nothing any more is closed, and another one is opened.
+// A channel that carries nothing any more is closed, and a new one is opened.
 func TestACommandOutlivesAConnectionThatFallsSilent(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCuttableProxy(t)
 	began := time.Now()
 	outlives(t, executorOver(t, c), w.spawn(t), c.Silence)
-	// 15 s of silence of the channel, and 15 s of a request to the engine.
+	// 15 s of silence of the channel, and 15 s for a request to the engine.
 	if took := time.Since(began); took > 35*time.Second {
 		t.Errorf("the command was followed to its end only after %s", took)
 	}
 }
 
-// The relay takes connections and answers none, so that the channel falls silent, and no other one opens.
+// The relay accepts connections but answers none. So the channel falls silent, and no new one opens.
 func TestACommandOutlivesARelayThatIsPaused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
 	outlives(t, w.x, w.spawn(t), func() { must(t, dockertest.Engine(t).ContainerPause(t.Context(), relayName(w))) })
 }
 
-// A relay whose process is stopped runs for the engine. Its sessions over an engine that is far are silent.
+// For the engine, a relay whose process is stopped is running. Its sessions through a remote engine are silent.
 func TestACommandOutlivesARelayThatHangs(t *testing.T) {
 	t.Parallel()
 	w, c := newWorld(t, dockertest.Busybox(t)), dockertest.NewCuttableProxy(t)
@@ -56,13 +56,13 @@ func TestACommandOutlivesARelayThatHangs(t *testing.T) {
 		began = time.Now()
 		stopRelay(t, w)
 	})
-	// 15 s of silence of the channel, 3 s of a dial and 4 s of a look.
+	// 15 s of silence of the channel, 3 s for a dial and 4 s for an inspection.
 	if took := time.Since(began); took > 35*time.Second {
 		t.Errorf("the command was followed to its end only after %s", took)
 	}
 }
 
-// outlives runs a command that writes before and after harm is done to its connection.
+// outlives runs a command that writes before and after harm hits its connection.
 func outlives(t *testing.T, x *docker.Executor, h driver.Handle, harm func()) {
 	t.Helper()
 	out, in := io.Pipe()

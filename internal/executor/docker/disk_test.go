@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// bounded makes a sandbox that may keep 32 MB.
+// bounded creates a sandbox with a disk limit of 32 MB.
 func (w *world) bounded(t *testing.T) driver.Handle {
 	t.Helper()
 	spec := w.spec()

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// probeContext makes the test binary print which engine New finds with this context.
+// probeContext makes the test binary print the engine that New finds with this context.
 const probeContext = "SANDBOX_TEST_PROBE_CONTEXT"
 
 func probeEngine(name string) {
@@ -48,7 +48,7 @@ func TestContract(t *testing.T) {
 	executortest.Run(t, contractOn(dockertest.Engine(t), "", dockertest.Busybox(t)))
 }
 
-// contractOn is the contract for an engine, whose address is host, "" for the machine's.
+// contractOn is the contract for the engine at host, "" for the machine's engine.
 func contractOn(api *dockerapi.Client, host, image string) executortest.Config {
 	removing := new(atomic.Int64)
 	return executortest.Config{
@@ -109,7 +109,7 @@ func newExecutorOn(t testing.TB, host string) *docker.Executor {
 // name is the documented name of a sandbox's container.
 func name(h driver.Handle) string { return fmt.Sprintf("sandbox-%s-%s", h.LedgerID, h.SandboxID) }
 
-// objectsOfLedger names all that the engine has of a ledger.
+// objectsOfLedger names all objects of a ledger on the engine.
 func objectsOfLedger(t testing.TB, ledgerID string) []string {
 	t.Helper()
 	return objectsOn(t, dockertest.Engine(t), ledgerID)

@@ -25,8 +25,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// restricted is an environment with a gateway, and an outside of its own: a container, whose address
-// is private, on the network that the gateway is on too.
+// restricted is an environment with a gateway and its own outside: a container with a private address on a network that
+// the gateway shares.
 type restricted struct {
 	*world
 	api     *dockerapi.Client
@@ -43,7 +43,7 @@ func compileTestdata(t testing.TB, program string) []byte {
 	return executortest.Compile(t, string(source))
 }
 
-// newRestricted provisions an environment that lets out good.test and, on odd ports, odd.test.
+// newRestricted provisions an environment that allows good.test and, on odd ports, odd.test.
 func newRestricted(t testing.TB) *restricted {
 	t.Helper()
 	return newRestrictedOf(t, func(*restricted) {})
@@ -91,7 +91,7 @@ func newRestrictedOf(t testing.TB, change func(r *restricted)) *restricted {
 	return r
 }
 
-// allow changes what the environment lets out.
+// allow changes the environment's rules.
 func (r *restricted) allow(t testing.TB, e sandbox.Egress) {
 	t.Helper()
 	spec := r.environment()
@@ -99,7 +99,7 @@ func (r *restricted) allow(t testing.TB, e sandbox.Egress) {
 	must(t, r.x.Provision(t.Context(), r.ref, spec))
 }
 
-// serveOutside makes a network and the outside on it, and returns the outside's address and the network's range.
+// serveOutside creates a network with the outside on it. It returns the outside's address and the network's range.
 func serveOutside(t testing.TB, api *dockerapi.Client, network string,
 	options dockerapi.NetworkCreateOptions) (address, subnet string) {
 	t.Helper()
@@ -135,7 +135,7 @@ func logsOf(t testing.TB, api *dockerapi.Client, id string) string {
 	return out.String()
 }
 
-// spec describes a sandbox with the environment's way out.
+// spec describes a sandbox with the environment's egress.
 func (r *restricted) spec() driver.SandboxSpec {
 	spec := r.world.spec()
 	spec.Network, spec.Egress = sandbox.NetworkRestricted, r.egress
@@ -214,8 +214,8 @@ func TestARestrictedSandboxReachesWhatIsAllowed(t *testing.T) {
 	})
 }
 
-// The rows are those of the list of known ways around allow lists. logged is empty where nothing can
-// reach the gateway: there is no interface, no resolver and no capability.
+// The rows are the known ways around allow lists. logged is empty if the attempt cannot reach the gateway, because
+// there is no interface, resolver or capability.
 func TestARestrictedSandboxReachesNothingElse(t *testing.T) {
 	t.Parallel()
 	r := newRestricted(t)
@@ -295,7 +295,7 @@ func TestARestrictedSandboxReachesNothingElse(t *testing.T) {
 			}
 			if row.logged == "" {
 				for _, a := range r.attempts(t, h)[before:] {
-					if a.Kind != audit.Closed || a.Verdict != audit.Allowed { // the end of one of the row before may come late
+					if a.Kind != audit.Closed || a.Verdict != audit.Allowed { // an attempt of the previous row may end late
 						t.Errorf("the gateway saw %+v", a)
 					}
 				}
@@ -324,7 +324,7 @@ func TestTheContractOfRestrictedNetworks(t *testing.T) {
 	}, executortest.Outside{Host: "good.test", Other: "evil.test", PrivateCIDRs: r.egress.PrivateCIDRs})
 }
 
-// TestAGatewayThatWentWithItsEnvironmentStaysAway: others ask it meanwhile, as a reconciler's passes do.
+// TestAGatewayThatWentWithItsEnvironmentStaysAway: other callers use it meanwhile, like a reconciler's passes.
 func TestAGatewayThatWentWithItsEnvironmentStaysAway(t *testing.T) {
 	t.Parallel()
 	r := newRestricted(t)
@@ -339,7 +339,7 @@ func TestAGatewayThatWentWithItsEnvironmentStaysAway(t *testing.T) {
 		for range 4 {
 			asking.Go(func() {
 				for {
-					_ = r.x.ServeCredentials(t.Context(), r.ref, nil) // it goes while it is asked
+					_ = r.x.ServeCredentials(t.Context(), r.ref, nil) // it is removed during the call
 					select {
 					case <-done:
 						return

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// reached lists the events of attempts as "type host reason", and the bytes that came back, by host.
+// reached lists the events of attempts as "type host reason", and the received bytes by host.
 func reached(t *testing.T, e *leasing.Service) (list []string, received map[string]int64) {
 	t.Helper()
 	events, err := e.ListEvents(t.Context(), sandbox.EventFilter{Type: "egress.*"})
@@ -24,7 +24,7 @@ func reached(t *testing.T, e *leasing.Service) (list []string, received map[stri
 			t.Errorf("event %+v names nobody: %s", ev, ev.Data)
 		}
 		received[a.Host] += a.ReceivedBytes
-		if ev.Type != sandbox.EventEgressClosed { // the end of one that is in the list
+		if ev.Type != sandbox.EventEgressClosed { // it ends an attempt in the list
 			list = append(list, fmt.Sprintf("%s %s:%d %s", ev.Type, a.Host, a.Port, a.Reason))
 		}
 	}
@@ -67,14 +67,14 @@ func TestWhatASandboxReachesIsInTheLedgerWhateverDies(t *testing.T) {
 		return received["good.test"] > 500 // a hello and its certificate
 	})
 
-	// Nobody reads for a while, the reconciler ends, and the gateway dies and comes back.
+	// There is no reader for a while, the reconciler ends, and the gateway dies and restarts.
 	r.probe(t, h, "get", "https://evil.test/")
 	r.probe(t, h, "get", "http://private.good.test/")
 	end()
 	must(t, r.api.ContainerKill(t.Context(), r.gateway(), "SIGKILL"))
 	e, end = r.engineOn(t, path)
 	defer func() { end() }()
-	wake(t, r.x, h) // with which the gateway is there again
+	wake(t, r.x, h) // it restores the gateway
 	r.probe(t, h, "get", "https://other.test/")
 	want = append(want, "egress.denied evil.test:443 host_not_allowed",
 		"egress.denied private.good.test:80 address_refused", "egress.denied other.test:443 host_not_allowed")

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
-// BenchmarkRestrictedSpawn compares Spawn of sandboxes with a way out with those without, alternating
-// in one run. It reports the ratio of the medians.
+// BenchmarkRestrictedSpawn compares Spawn of sandboxes with and without a gateway, alternating in one run. It reports
+// the ratio of the medians.
 func BenchmarkRestrictedSpawn(b *testing.B) {
 	r := newRestricted(b)
 	var out, none []time.Duration
@@ -29,8 +29,8 @@ func BenchmarkRestrictedSpawn(b *testing.B) {
 	b.ReportMetric(float64(median(out))/float64(median(none)), "restricted-ratio")
 }
 
-// beside is a sandbox with a way out, and the way to run the same probe in a container that is on the
-// network of the outside itself.
+// beside returns a sandbox with a gateway, and a function that runs the same probe in a container on the outside's own
+// network.
 func (r *restricted) beside(b *testing.B) (h driver.Handle, direct func(args ...string) string) {
 	b.Helper()
 	spec := r.spec()
@@ -46,9 +46,8 @@ func (r *restricted) beside(b *testing.B) (h driver.Handle, direct func(args ...
 	}
 }
 
-// BenchmarkRestrictedThroughput compares 256 MiB through the gateway with the same on a network of the
-// engine, alternating in one run. It reports the ratio of the medians, and what process 1 has in memory
-// after that.
+// BenchmarkRestrictedThroughput compares 256 MiB through the gateway with the same over a network of the engine,
+// alternating in one run. It reports the ratio of the medians, and the memory of process 1 afterwards.
 func BenchmarkRestrictedThroughput(b *testing.B) {
 	r := newRestricted(b)
 	h, direct := r.beside(b)
@@ -69,8 +68,8 @@ func BenchmarkRestrictedThroughput(b *testing.B) {
 	}
 }
 
-// BenchmarkRestrictedLatency compares requests over TLS through the gateway with the same on a network
-// of the engine, alternating in one run. It reports the difference of the medians.
+// BenchmarkRestrictedLatency compares requests with TLS through the gateway with the same over a network of the engine,
+// alternating in one run. It reports the difference of the medians.
 func BenchmarkRestrictedLatency(b *testing.B) {
 	r := newRestricted(b)
 	h, direct := r.beside(b)
@@ -83,7 +82,7 @@ func BenchmarkRestrictedLatency(b *testing.B) {
 	b.ReportMetric(float64(median(through)-median(past))/float64(time.Millisecond), "added-ms")
 }
 
-// took reads what probe says: a time, and of how much.
+// took parses the output of probe: a time and a size.
 func took(b *testing.B, said string, want int64) time.Duration {
 	b.Helper()
 	var d time.Duration

@@ -45,7 +45,7 @@ func TestTheWayOutOutlivesSleepAndAGatewayThatEnds(t *testing.T) {
 	r.allow(t, r.egress)
 	r.wantOut(t, h, "after the next Provision", true)
 
-	// Killed from outside of the engine, it comes back by itself and remembers.
+	// Killed from outside of the engine, it restarts by itself and keeps its state.
 	must(t, r.api.ContainerKill(t.Context(), r.gateway(), "SIGKILL"))
 	wake(t, r.x, h)
 	r.wantOut(t, h, "after a crash", true)
@@ -103,7 +103,7 @@ func TestAPooledSandboxGoesOutForTheAgentThatGetsIt(t *testing.T) {
 	}
 }
 
-// An engine that is reached over a network may be another machine's: the gateway is told through it.
+// A remote engine may be on another machine: calls to the gateway go through it.
 func TestTheGatewayOfARemoteEngineIsToldThroughTheEngine(t *testing.T) {
 	t.Parallel()
 	r, line := newRestricted(t), dockertest.NewCuttableProxy(t)
@@ -118,7 +118,7 @@ func TestTheGatewayOfARemoteEngineIsToldThroughTheEngine(t *testing.T) {
 	must(t, remote.Kill(t.Context(), spec.Handle))
 }
 
-// What counts is what the sandbox is charged for; the program's own pages are shared by all.
+// Measure the memory that the sandbox is charged for. All share the program's own pages.
 func TestProcess1StaysSmallWhateverGoesThroughIt(t *testing.T) {
 	t.Parallel()
 	r := newRestricted(t)
@@ -186,7 +186,7 @@ func TestTheGatewayIsConfinedToo(t *testing.T) {
 	}
 }
 
-// glob lists what has an id in its name, at any depth of a directory of the engine's host.
+// glob lists the paths with an id in their name, at any depth of a directory of the engine's host.
 func glob(t testing.TB, root, id string) []string {
 	t.Helper()
 	var found []string

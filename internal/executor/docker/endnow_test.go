@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestTheCodeOfASandboxStopsWhileItsEngineHangs kills sandboxes whose code ticks, while the engine answers no
-// removal, or no list either, or the relay hangs too.
+// TestTheCodeOfASandboxStopsWhileItsEngineHangs kills sandboxes whose code ticks. Meanwhile the engine hangs on
+// removals, or also on lists, or the relay hangs too.
 func TestTheCodeOfASandboxStopsWhileItsEngineHangs(t *testing.T) {
 	t.Parallel()
 	const endsIn = 2 * time.Second
@@ -77,8 +77,8 @@ func TestTheCodeOfASandboxStopsWhileItsEngineHangs(t *testing.T) {
 	}
 }
 
-// tickerOf returns a function that watches for a time how a sandbox's code appends to a file, and returns when it last
-// did.
+// tickerOf returns a function that watches for a time how a sandbox's code appends to a file. It returns the time of
+// the last append.
 func tickerOf(t *testing.T, h driver.Handle) func(t *testing.T, during time.Duration) (last time.Time) {
 	t.Helper()
 	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), name(h))

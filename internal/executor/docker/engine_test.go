@@ -25,12 +25,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// wire stands between an executor and the real engine.
+// wire is a proxy between an executor and the real engine.
 type wire struct {
-	host string // as DOCKER_HOST has it
-	// another: an empty engine with another id answers.
+	host string // in DOCKER_HOST format
+	// another makes an empty engine with another id answer.
 	another atomic.Bool
-	// lose names requests, as "METHOD path-part", whose answers are lost on the way.
+	// lose names requests, as "METHOD path-part", whose answers are lost.
 	lose atomic.Pointer[string]
 }
 
@@ -53,8 +53,8 @@ func newWire(t *testing.T) *wire {
 		case w.another.Load():
 			anotherEngine(rw, r)
 		case losing && r.Method == method && strings.Contains(r.URL.Path, part):
-			proxy.ServeHTTP(httptest.NewRecorder(), r) // the engine does it
-			panic(http.ErrAbortHandler)                // and the connection breaks
+			proxy.ServeHTTP(httptest.NewRecorder(), r) // the engine carries the request out
+			panic(http.ErrAbortHandler)                // then the connection breaks
 		default:
 			proxy.ServeHTTP(rw, r)
 		}
@@ -64,7 +64,7 @@ func newWire(t *testing.T) *wire {
 	return w
 }
 
-// anotherEngine answers as an engine that has nothing.
+// anotherEngine answers like an engine without any objects.
 func anotherEngine(rw http.ResponseWriter, r *http.Request) {
 	rw.Header().Set("Content-Type", "application/json")
 	switch {
@@ -95,7 +95,7 @@ func TestAnotherEngineNeverSaysThatASandboxIsGone(t *testing.T) {
 	x := between.executor(t)
 	spec := w.spec()
 	must(t, w.x.Spawn(t.Context(), spec))
-	_, err := x.Inspect(t.Context(), spec.Handle) // the executor knows the engine now, and has no link to the relay
+	_, err := x.Inspect(t.Context(), spec.Handle) // the executor knows the engine now, and has no connection to the relay
 	must(t, err)
 	r, err := sandbox.ExecRequest{Command: []string{"true"}}.Normalize()
 	must(t, err)
@@ -132,7 +132,7 @@ func TestALostAnswerIsAnUnknownOutcomeAndCanBeRetried(t *testing.T) {
 	t.Parallel()
 	w, between := newWorld(t, dockertest.Busybox(t)), newWire(t)
 	x := between.executor(t)
-	must(t, x.Spawn(t.Context(), w.spec())) // starts the relay, by a call that hangs without its answer
+	must(t, x.Spawn(t.Context(), w.spec())) // it starts the relay, with a call that hangs if its answer is lost
 	spec := w.spec()
 	for _, lost := range []string{"POST /volumes/create", "POST /containers/create", "POST /start"} {
 		between.drop(lost)
@@ -146,7 +146,7 @@ func TestALostAnswerIsAnUnknownOutcomeAndCanBeRetried(t *testing.T) {
 		t.Errorf("the retries made %+v", list)
 	}
 	between.drop("POST /pause")
-	must(t, x.Sleep(t.Context(), spec.Handle, sandbox.SleepPause)) // a look shows that it sleeps
+	must(t, x.Sleep(t.Context(), spec.Handle, sandbox.SleepPause)) // an inspection shows that it sleeps
 	between.drop("DELETE /containers")
 	wantCode(t, x.Kill(t.Context(), spec.Handle), sandbox.UnknownOutcome)
 	between.drop("DELETE /volumes")
@@ -159,7 +159,7 @@ func TestAHangingEngineDoesNotHoldTheCaller(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
-	defer func() { must(t, listener.Close()) }() // it accepts and never answers
+	defer func() { must(t, listener.Close()) }() // it accepts connections and never answers
 	x, err := docker.New(docker.Config{Host: "tcp://" + listener.Addr().String()})
 	must(t, err)
 	defer func() { must(t, x.Close()) }()

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// BenchmarkExec compares Exec with the engine's own exec of the same command, through the same client
-// and in the same sandbox, alternating in one run.
+// BenchmarkExec compares Exec with the engine's own exec of the same command, with the same client in the same sandbox,
+// alternating in one run.
 func BenchmarkExec(b *testing.B) {
 	w, api := newWorld(b, dockertest.Busybox(b)), dockertest.Engine(b)
 	spec := w.spec()

@@ -17,11 +17,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// begun makes a sandbox with much under /data, and begins to read it by way of another executor.
+// begun creates a sandbox with much data under /data, and begins to read it with another executor.
 func begun(t *testing.T, w *world, x *docker.Executor) (driver.Handle, io.ReadCloser) {
 	t.Helper()
 	h := w.spawn(t)
-	w.exec(t, h, "sh", "-c", "yes | head -c 150000000 > /data/large") // several times what lies in sockets, unread
+	w.exec(t, h, "sh", "-c", "yes | head -c 150000000 > /data/large") // several times what sockets can buffer
 	r, err := x.Export(t.Context(), h)
 	must(t, err)
 	_, err = io.ReadFull(r, make([]byte, 1<<20))
@@ -115,8 +115,8 @@ func TestAnArchiveThatDoesNotComeDoesNotKeepASandboxFrozen(t *testing.T) {
 	w.wantState(t, h, sandbox.StateRunning)
 }
 
-// TestCommandsAndExportsAtOnceDoNotWedgeTheEngine: an engine of 20.10 that pauses a container while it
-// starts a process in it never answers about that container again.
+// TestCommandsAndExportsAtOnceDoNotWedgeTheEngine: if Engine 20.10 pauses a container while it starts a process in it,
+// it never answers about that container again.
 func TestCommandsAndExportsAtOnceDoNotWedgeTheEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))

@@ -11,10 +11,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// gvisor names the runsc that the contract is run with, as scripts/gvisor prints it.
+// gvisor is the variable with the runsc for the contract, as scripts/gvisor prints it.
 const gvisor = "SANDBOX_TEST_GVISOR"
 
-// What differs on gVisor. Its kernel runs as processes of the host's, which count for the limits of the sandbox.
+// Differences on gVisor. Its kernel runs as processes of the host, which count towards the limits of the sandbox.
 const (
 	endsWhole     = "the limits end all of a sandbox, because they hold for gVisor's kernel too"
 	followsLinks  = "gVisor opens the directory that a link leads to, whatever O_NOFOLLOW says"
@@ -74,12 +74,12 @@ func TestContractOnGVisor(t *testing.T) {
 	cfg := contractOn(d.Connect(), d.Host(), d.Busybox())
 	cfg.Runtime, cfg.FewAttempts, cfg.Without = "runsc", true, withoutOnGVisor
 	cfg.Resources = sandbox.Resources{MemoryMB: 64, CPUMillis: 1000, PIDs: 512} // gVisor's own threads count
-	// gVisor's processes are none of the host's.
+	// gVisor's processes are not visible on the host.
 	cfg.BreakChannel = nil
 	executortest.Run(t, cfg)
 }
 
-// TestAGVisorThatLacksSomethingIsRefusedByItsVersion runs with the newer one and with Debian's of 2022.
+// TestAGVisorThatLacksSomethingIsRefusedByItsVersion runs with the newer release and with Debian's of 2022.
 func TestAGVisorThatLacksSomethingIsRefusedByItsVersion(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("takes minutes: set SANDBOX_TEST_LONG=1, or run make test-long")

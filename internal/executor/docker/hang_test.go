@@ -19,8 +19,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// hang makes the engine hang on a sandbox's container, as code in it can: it stops the process that runc starts for
-// a command, for which the engine waits with the container's lock. The returned function ends that.
+// hang makes the engine hang on a sandbox's container, as code in the sandbox can. It stops the process that runc
+// starts for a command. The engine waits for that process and holds the container's lock. heal ends that.
 func hang(t *testing.T, h driver.Handle) (heal func()) {
 	t.Helper()
 	name := "sandbox-" + h.LedgerID + "-" + h.SandboxID
@@ -49,17 +49,17 @@ func hang(t *testing.T, h driver.Handle) (heal func()) {
 		if err != nil {
 			return heal
 		}
-		heal() // it had got too far already
+		heal() // it was too late
 	}
 	t.Fatal("no runc was stopped in time")
 	return nil
 }
 
-// letGo returns what lets a stopped process go on. A process of its own does so, also when the test is killed: a runc
-// that stays stopped would keep the engine from removing the container for ever.
+// letGo returns a function that continues a stopped process. A separate process does so, even if the test is killed: a
+// stopped runc would prevent the engine from removing the container forever.
 func letGo(t *testing.T, pid int) (release func()) {
 	t.Helper()
-	// It reads until the test or its process ends. An interrupt of the test is not its own.
+	// It reads until the test or its process ends. An interrupt of the test does not reach it.
 	watcher := exec.Command("/bin/sh", "-c", fmt.Sprintf("read -r _; kill -CONT %d 2>/dev/null || true", pid))
 	watcher.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	end, err := watcher.StdinPipe()
@@ -78,8 +78,8 @@ func letGo(t *testing.T, pid int) (release func()) {
 	})
 }
 
-// stopInit stops the process in which runc is about to become a container's command, and returns its id, 0
-// when there is none.
+// stopInit stops the process in which runc is about to become a container's command. It returns its id, 0 if there is
+// none.
 func stopInit(t *testing.T, container string) int {
 	t.Helper()
 	names, err := filepath.Glob("/proc/[0-9]*/comm")
@@ -102,8 +102,7 @@ func stopInit(t *testing.T, container string) int {
 	return 0
 }
 
-// TestAContainerThatHangsHoldsUpNoOther stops runc in one of two sandboxes, so that the engine does not
-// answer about it.
+// TestAContainerThatHangsHoldsUpNoOther stops runc in one of two sandboxes, so that the engine hangs on it.
 func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -124,7 +123,7 @@ func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
 		t.Errorf("of the two in the list these hang: %v", hangs)
 	}
 
-	// More requests about it than are made at once.
+	// These are more requests about it than the executor makes at the same time.
 	asking, stop := context.WithCancel(t.Context())
 	var asked sync.WaitGroup
 	for range 64 {
@@ -144,7 +143,7 @@ func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
 	if took := time.Since(began); took > 20*time.Second {
 		t.Errorf("a command, two kills and a spawn beside it took %s", took)
 	}
-	// It succeeds where the channel reached process 1, whose end ends what the engine waits for.
+	// It succeeds if the channel reached process 1: its end ends what the engine waits for.
 	if err := <-killed; err != nil && !sandbox.IsRetryable(err) {
 		t.Errorf("killing the one that hangs: %v", err)
 	}

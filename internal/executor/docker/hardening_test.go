@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// spawnConfined provisions the environment with a confinement, and makes a sandbox of it.
+// spawnConfined provisions the environment with a confinement, and creates a sandbox.
 func (w *world) spawnConfined(t *testing.T, c sandbox.Confinement) driver.Handle {
 	t.Helper()
 	environment, spec := w.environment(), w.spec()
@@ -49,12 +49,12 @@ func TestLabelsSayWhoseASandboxIs(t *testing.T) {
 			t.Errorf("volume %s has the labels %v", v.Name, v.Labels)
 		}
 	}
-	// The labels of a lease may change before its sandbox is there.
+	// The labels of a lease may change before its sandbox exists.
 	spec.Labels = map[string]string{"team": "blue"}
 	must(t, w.x.Spawn(t.Context(), spec))
 }
 
-// findings returns what an audit finds about a sandbox, by rule, and how many rules were held.
+// findings returns an audit's findings about a sandbox, by rule, and the number of rules that passed.
 func (w *world) findings(t *testing.T, sandboxID string) (found map[string]string, rules int) {
 	t.Helper()
 	checks, err := w.x.Audit(t.Context(), w.ref.LedgerID)
@@ -69,7 +69,7 @@ func (w *world) findings(t *testing.T, sandboxID string) (found map[string]strin
 		case sandbox.VerdictFinding:
 			found[c.Rule] = c.Detail
 		case sandbox.VerdictInapplicable:
-			// AppArmor and SELinux are the host's.
+			// AppArmor and SELinux depend on the host.
 			if !slices.Contains([]string{"5.2", "5.3"}, c.Rule) && c.Detail != "it is not running" {
 				t.Errorf("rule %s does not apply: %s", c.Rule, c.Detail)
 			}
@@ -95,8 +95,8 @@ func TestASandboxKeepsEveryRuleOfTheAudit(t *testing.T) {
 	}
 }
 
-// TestTheAuditFindsWhatWasWeakened makes containers under our labels as somebody with the engine's
-// socket could, each weaker by one setting.
+// TestTheAuditFindsWhatWasWeakened creates containers with our labels, as a user of the engine's socket could. Each is
+// weaker in one setting.
 func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
@@ -272,7 +272,7 @@ func TestAProfileOfTheEnvironmentIsInForce(t *testing.T) {
 	}
 }
 
-// allowAllBut is a profile that allows what the test's programs need, but for what is named.
+// allowAllBut is a profile that allows the calls that the test's programs need, except the denied ones.
 func allowAllBut(t *testing.T, denied ...string) string {
 	t.Helper()
 	profile := map[string]any{"defaultAction": "SCMP_ACT_ERRNO", "syscalls": []map[string]any{

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// spawnAs makes a sandbox with a fixed user, or its own for "".
+// spawnAs creates a sandbox with a fixed user, or with its own for "".
 func (w *world) spawnAs(t *testing.T, user string, mounts ...sandbox.Mount) driver.Handle {
 	t.Helper()
 	spec := w.spec()
@@ -21,7 +21,7 @@ func (w *world) spawnAs(t *testing.T, user string, mounts ...sandbox.Mount) driv
 	return spec.Handle
 }
 
-// imageOfApp is an image as many are: its programs run as user 1000, and its files belong to that user or to root.
+// imageOfApp is a common kind of image: its programs run as user 1000, and its files belong to that user or to root.
 func imageOfApp(t *testing.T) string {
 	t.Helper()
 	files := dockertest.BusyboxFiles(t)

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An environment that allows it gets its image, and those of its companions, from a private registry, with the logins of
-// the reconciler. Another one gets nothing.
+// If an environment allows it, the engine pulls its image and those of its companions from a private registry, with the
+// reconciler's logins. Otherwise the engine pulls nothing.
 func TestMissingImagesArePulled(t *testing.T) {
 	t.Parallel()
 	shelf := registrytest.Start(t, registrytest.Options{Auth: true})
@@ -54,7 +54,7 @@ func TestMissingImagesArePulled(t *testing.T) {
 	if err := w.x.Provision(t.Context(), w.ref, wanted); err == nil || !strings.Contains(err.Error(), player) {
 		t.Errorf("with a wrong password: %v", err)
 	}
-	login(registrytest.Password) // which needs no restart
+	login(registrytest.Password) // it takes effect without a restart
 	must(t, w.x.Provision(t.Context(), w.ref, wanted))
 	must(t, w.x.Provision(t.Context(), w.ref, wanted))
 	h := w.spawn(t)
@@ -70,7 +70,7 @@ func TestMissingImagesArePulled(t *testing.T) {
 	notFound("unknown", w.x.Provision(t.Context(), w.ref, wanted), "check the name, and the login")
 }
 
-// shelve puts an image into a registry, under a name that the engine does not have.
+// shelve puts an image into a registry, with a name that the engine does not have.
 func shelve(t *testing.T, shelf *registrytest.Registry, repository string) string {
 	t.Helper()
 	api, ref := dockertest.Engine(t), shelf.Host+"/games/"+repository+":1"

@@ -87,7 +87,7 @@ func TestEmptyWorkspaceOfRoot(t *testing.T) {
 	w := newWorld(t, dockertest.Import(t, []dockertest.File{
 		{Name: "bin/busybox", Mode: 0o755, Content: shell}, {Name: "workspace/", Mode: 0o700},
 	}, "WORKDIR /workspace"))
-	for range 2 { // the second has no populator
+	for range 2 { // the second spawn has no populator
 		h := w.spawn(t)
 		if got := w.exec(t, h, "/bin/busybox", "stat", "-c", "%u:%g %a", "/workspace", "/data"); got != ownUser(h)+" 755\n"+ownUser(h)+" 755\n" {
 			t.Errorf("workspace and data are %q", got)

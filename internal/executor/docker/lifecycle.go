@@ -215,7 +215,7 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 			return err
 		}
 	}
-	// All that is left does not run. So if many sandboxes end at the same time, the engine stops all of them first.
+	// Nothing that remains is running. So if many sandboxes end at the same time, the engine stops all of them first.
 	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// modelWorld is an engine with an upstream of models, whose address looks public, and a lease service on a ledger.
+// modelWorld is an engine, a lease service on a ledger, and an upstream of models whose address looks public.
 type modelWorld struct {
 	*world
 	engine *leasing.Service
@@ -30,10 +30,10 @@ type modelWorld struct {
 	host   string // this machine's address on the network of the outside, as git.test
 }
 
-// modelWorlds counts the worlds, because each needs a range of its own.
+// modelWorlds counts the worlds, because each needs its own range.
 var modelWorlds atomic.Int32
 
-// newModelWorld makes a world in which model.test is the outside, which no sandbox may reach by itself.
+// newModelWorld creates a world in which model.test is the outside. No sandbox may reach it directly.
 func newModelWorld(t *testing.T, image string) *modelWorld {
 	t.Helper()
 	api := dockertest.Engine(t)
@@ -88,7 +88,7 @@ func (w *modelWorld) acquire(t *testing.T) sandbox.Lease {
 	return a.Lease
 }
 
-// sh runs a shell command in the lease's sandbox and returns what it wrote.
+// sh runs a shell command in the lease's sandbox and returns its output.
 func (w *modelWorld) sh(t *testing.T, l sandbox.Lease, line string) string {
 	t.Helper()
 	res, err := w.engine.Exec(t.Context(), sandbox.LeaseRef{ID: l.ID},
@@ -97,7 +97,7 @@ func (w *modelWorld) sh(t *testing.T, l sandbox.Lease, line string) string {
 	return string(res.Stdout) + string(res.Stderr)
 }
 
-// ask is the shell command of a call, as a client makes it from the variables.
+// ask is the shell command for a call that a client makes from the variables.
 func ask(model string) string {
 	return fmt.Sprintf(`wget -q -O - --header "Authorization: Bearer $OPENAI_API_KEY" --header "X-Litellm-Key: mine" `+
 		`--header "Content-Type: application/json" --post-data '{"model":"%s","max_tokens":10,"messages":[]}' `+
@@ -143,8 +143,7 @@ func TestASandboxWithoutANetworkCallsAModelWithoutItsKey(t *testing.T) {
 	w.wantKeyNowhere(t, l)
 }
 
-// wantKeyNowhere searches for the key where code of the sandbox can look, and in what the engine shows, keeps or has
-// logged.
+// wantKeyNowhere searches for the key where sandbox code can read, and in what the engine shows, stores and logs.
 func (w *modelWorld) wantKeyNowhere(t *testing.T, l sandbox.Lease) {
 	t.Helper()
 	half := len(w.key) / 2
@@ -169,7 +168,7 @@ func (w *modelWorld) wantKeyNowhere(t *testing.T, l sandbox.Lease) {
 			return err
 		}))
 	}
-	if !strings.Contains(shown, l.ID) { // of the sandbox's own file
+	if !strings.Contains(shown, l.ID) { // from the sandbox's own file
 		t.Error("the gateway's volume could not be searched")
 	}
 	for _, form := range []string{
@@ -203,7 +202,7 @@ func TestACallThatBreaksOffIsBilled(t *testing.T) {
 	running(1)
 	must(t, w.api.ContainerKill(t.Context(), w.gatewayName(), "SIGKILL"))
 	eventually(t, "the killed gateway's call is settled", func() bool {
-		wake(t, w.x, w.handleOf(l)) // starts the gateway if the engine has not
+		wake(t, w.x, w.handleOf(l)) // it starts the gateway if the engine has not
 		calls := w.calls(t)
 		return len(calls) == 1 && calls[0].Outcome == sandbox.LLMInterrupted && calls[0].Unknown && calls[0].Cost > 0
 	})
@@ -227,7 +226,8 @@ func TestACallThatBreaksOffIsBilled(t *testing.T) {
 	}
 }
 
-// TestARunIsBilledWithItsCalls of a model, when they end and when the run breaks them off.
+// TestARunIsBilledWithItsCalls: a run is billed for its calls of a model that end, and for those that the run breaks
+// off.
 func TestARunIsBilledWithItsCalls(t *testing.T) {
 	t.Parallel()
 	w := newModelWorld(t, dockertest.Busybox(t))
@@ -240,7 +240,7 @@ func TestARunIsBilledWithItsCalls(t *testing.T) {
 	if r.ExitCode != 0 || r.Lease.Status != sandbox.LeaseDestroyed || r.Lease.LLM != want {
 		t.Errorf("the run ended with %d and has %+v: %s%s", r.ExitCode, r.Lease.LLM, r.Stdout, r.Stderr)
 	}
-	// A call that its run's timeout breaks off costs what was reserved for it.
+	// If the run's timeout breaks a call off, the call costs what was reserved for it.
 	stalls := sandbox.ExecRequest{Command: []string{"sh", "-c", ask("stall")}, Timeout: sandbox.Duration(5 * time.Second)}
 	r, err = w.engine.Run(t.Context(),
 		sandbox.RunRequest{EnvironmentID: w.ref.EnvironmentID, Owner: "test", ExecRequest: stalls})

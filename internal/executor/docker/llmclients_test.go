@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestTheAPIsOwnClientsWork: the npm packages of OpenAI and Anthropic, unchanged, in a sandbox without a network.
+// TestTheAPIsOwnClientsWork runs the unmodified npm packages of OpenAI and Anthropic in a sandbox without a network.
 func TestTheAPIsOwnClientsWork(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_ALL") == "" {
@@ -72,7 +72,7 @@ func TestTheAPIsOwnClientsWork(t *testing.T) {
 	interrupted := func(route, model string, status int, known sandbox.LLMTokens) call {
 		return call{route, model, sandbox.LLMInterrupted, status, known}
 	}
-	begun := sandbox.LLMTokens{Input: 1000, CachedInput: 200, CacheWrite: 100, Output: 1} // of a message's first event
+	begun := sandbox.LLMTokens{Input: 1000, CachedInput: 200, CacheWrite: 100, Output: 1} // in a message's first event
 	if want := []call{
 		answered("main"), answered("main"), answered("main"), answered("main"),
 		interrupted("main", "stall", 200, sandbox.LLMTokens{}), broken("main"), broken("main"),
@@ -87,13 +87,13 @@ func TestTheAPIsOwnClientsWork(t *testing.T) {
 		t.Errorf("the calls are\n%v\nwant\n%v", calls, want)
 	}
 
-	// The program of the guide runs as it is shown.
+	// The guide's program runs exactly as shown.
 	if got := w.sh(t, l, "node /clients/guide.mjs"); !strings.Contains(got, "lease="+l.ID+" ") {
 		t.Errorf("the guide's program prints %q", got)
 	}
 }
 
-// clientsShow returns what testdata/llmclients must print. Each call is one request: the clients retry no error.
+// clientsShow returns the expected output of testdata/llmclients. Each call is one request: the clients retry no error.
 func (w *modelWorld) clientsShow(l sandbox.Lease) string {
 	says := func(key string) (whole, pieces, first string) {
 		sum := sha256.Sum256([]byte(key))
@@ -104,7 +104,7 @@ func (w *modelWorld) clientsShow(l sandbox.Lease) string {
 	claude, claudePieces, claudeFirst := says(w.key)
 	const (
 		broken   = "1: BadRequestError 400 invalid_request_error null: the model is broken"
-		brokeOff = "1: TypeError: terminated" // of Node.js
+		brokeOff = "1: TypeError: terminated" // from Node.js
 	)
 	gone := func(route string) string {
 		return "1: InternalServerError 502 api_error upstream_failed: sandbox gateway: the upstream of route " + route +
@@ -156,7 +156,7 @@ func (w *modelWorld) clientsShow(l sandbox.Lease) string {
 	}, "\n") + "\n"
 }
 
-// clientsImage returns an image with a shell, the machine's Node.js, and the packages and the program of
+// clientsImage returns an image with a shell, the machine's Node.js, and the packages and program of
 // testdata/llmclients in /clients.
 func clientsImage(t *testing.T) string {
 	t.Helper()
@@ -176,7 +176,7 @@ func clientsImage(t *testing.T) string {
 	}
 	files = append(files, dockertest.Programs(t, "node")...)
 	must(t, filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-		// Only a quarter of the packages is code that runs. The rest would make the image slow to import.
+		// Only a quarter of the packages' content is code that runs. The rest would slow down the import of the image.
 		unused := []string{".ts", ".mts", ".cts", ".map", ".md"}
 		if err != nil || !d.Type().IsRegular() || slices.Contains(unused, filepath.Ext(path)) {
 			return err
@@ -187,7 +187,7 @@ func clientsImage(t *testing.T) string {
 	return dockertest.Keep(t, files, "ENV PATH=/bin")
 }
 
-// guideProgram is what the guide to models shows, with the model of this test, and prints the answer.
+// guideProgram is the program in the guide to models, with this test's model. It prints the answer.
 func guideProgram(t *testing.T) string {
 	t.Helper()
 	guide, err := os.ReadFile("../../../templates/guides/models.md.tmpl")

@@ -15,7 +15,7 @@ import (
 func TestAMountIsReadOnlyUnlessItIsWritable(t *testing.T) {
 	t.Parallel()
 	w, dir := newWorld(t, dockertest.Busybox(t)), t.TempDir()
-	must(t, os.Chmod(dir, 0o777)) // the sandbox's user is not the test's
+	must(t, os.Chmod(dir, 0o777)) // the sandbox's user is not the test's user
 	must(t, os.WriteFile(filepath.Join(dir, "rules.txt"), []byte("no cheating\n"), 0o644))
 	spec := w.spec()
 	spec.Resources.DiskMB = 1024

@@ -26,7 +26,7 @@ func (w *world) full() driver.SandboxSpec {
 	return spec
 }
 
-// lan returns the only network that a container is on.
+// lan returns the only network of a container.
 func lan(t testing.TB, container string) *dockerapi.EndpointSettings {
 	t.Helper()
 	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), container)
@@ -40,7 +40,7 @@ func lan(t testing.TB, container string) *dockerapi.EndpointSettings {
 	return nil
 }
 
-// removeContainer and removeNetwork remove what a test made itself.
+// removeContainer and removeNetwork remove the test's own objects.
 func removeContainer(t testing.TB, id string) {
 	t.Helper()
 	must(t, dockertest.Engine(t).ContainerRemove(context.WithoutCancel(t.Context()), id,
@@ -52,7 +52,7 @@ func removeNetwork(t testing.TB, id string) {
 	must(t, dockertest.Engine(t).NetworkRemove(context.WithoutCancel(t.Context()), id))
 }
 
-// hears asks for a web page from inside a sandbox, and returns its text, "" if nobody answers.
+// hears requests a web page from inside a sandbox. It returns the page's text, "" without an answer.
 func (w *world) hears(t testing.TB, h driver.Handle, address string) string {
 	t.Helper()
 	host, port, err := net.SplitHostPort(address)
@@ -61,8 +61,9 @@ func (w *world) hears(t testing.TB, h driver.Handle, address string) string {
 		fmt.Sprintf("printf 'GET / HTTP/1.0\\r\\n\\r\\n' | nc -w 3 %s %s 2>/dev/null | tail -n 1; true", host, port))
 }
 
-// standsOpen is hears for what must not be heard. Engine 20.10 takes its isolation of bridges away for some
-// milliseconds whenever anybody makes a network, as other tests do: a way that stands open is open each time.
+// standsOpen is hears for an address that must be unreachable. Engine 20.10 drops its isolation of bridges for some
+// milliseconds whenever a program, such as another test, creates a network. A path that is really open is open at each
+// attempt.
 func (w *world) standsOpen(t testing.TB, h driver.Handle, address string) (said string) {
 	t.Helper()
 	for range 8 {
@@ -88,7 +89,7 @@ func serveOn(t *testing.T, host *dockerapi.HostConfig, config dockerapi.Containe
 	return made.ID
 }
 
-// What the security guide says of network full: who is out of reach, and who is not.
+// The test checks the security guide's statements about network full: which addresses are reachable, and which are not.
 func TestAFullNetworkReachesNoOtherContainerButTheHost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -148,11 +149,11 @@ func TestAFullNetworkReachesNoOtherContainerButTheHost(t *testing.T) {
 	}
 }
 
-// Two reconcilers share a pool with room for four, half of which somebody else has.
+// Two reconcilers share a pool of four subnets. Another program uses two of them.
 func TestANetworkPoolIsSharedUntilItIsUsedUp(t *testing.T) {
 	t.Parallel()
 	api := dockertest.Engine(t)
-	at := fmt.Sprintf("10.%d.%d.", 208+rand.IntN(4), rand.IntN(256)) // other tests are on this engine
+	at := fmt.Sprintf("10.%d.%d.", 208+rand.IntN(4), rand.IntN(256)) // other tests use this engine too
 	pool := netip.MustParsePrefix(at + "64/26")
 	foreign, err := api.NetworkCreate(t.Context(), "sandbox-test-"+sandbox.RandomIDs(12), dockerapi.NetworkCreateOptions{
 		IPAM: &dockerapi.IPAM{Config: []dockerapi.IPAMConfig{{Subnet: at + "64/27"}}}})
@@ -265,8 +266,7 @@ func TestAPoolThatIsNoneIsRefusedAtOnce(t *testing.T) {
 	}
 }
 
-// TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole: a network that only a stopped container is on is unused,
-// as a prune sees it.
+// TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole: for a prune, the network of a stopped container is unused.
 func TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -285,7 +285,7 @@ func TestASandboxWhoseNetworkWasPrunedIsNotMadeWhole(t *testing.T) {
 	must(t, w.x.Kill(t.Context(), spec.Handle))
 }
 
-// Engines let every process of a container ping, without a raw socket: it would learn who else is there.
+// Engines let every process of a container ping without a raw socket. A ping would reveal the neighbours.
 func TestASandboxWithAFullNetworkCannotPing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Keep(t, append(dockertest.BusyboxFiles(t),

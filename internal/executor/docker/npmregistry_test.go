@@ -56,7 +56,7 @@ func npmPackage(t *testing.T) http.Handler {
 	return mux
 }
 
-// npmFiles are the machine's npm, in /npm. It needs node.
+// npmFiles is the machine's npm in /npm. It needs node.
 func npmFiles(t *testing.T) (files []dockertest.File) {
 	t.Helper()
 	program, err := exec.LookPath("npm")

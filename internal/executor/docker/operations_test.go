@@ -40,7 +40,7 @@ func (u user) operations() map[string]func(context.Context) error {
 	}
 }
 
-// exec runs a command that must write what is wanted.
+// exec runs a command and checks its output.
 func (u user) exec(ctx context.Context, r sandbox.ExecRequest, want string) error {
 	r, err := r.Normalize()
 	if err != nil {
@@ -54,7 +54,7 @@ func (u user) exec(ctx context.Context, r sandbox.ExecRequest, want string) erro
 }
 
 func (u user) command(ctx context.Context) error {
-	const size = 300 << 10 // more than a window
+	const size = 300 << 10 // more than a channel's window
 	in := strings.Repeat("input of a command\n", size/19)
 	return u.exec(ctx, sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader(in)}, in)
 }
@@ -109,7 +109,7 @@ func (u user) connection(ctx context.Context) error {
 	return nil
 }
 
-// followed starts a command, leaves it, and follows it to its end.
+// followed starts a command, stops waiting for it, and follows it to its end.
 func (u user) followed(ctx context.Context, id, want string, code int, start func(context.Context) error) error {
 	started, leave := context.WithCancel(ctx)
 	defer leave()
@@ -186,7 +186,7 @@ func TestCommandsAndFilesAskNothingOfTheEngine(t *testing.T) {
 	h := w.spawn(t)
 	x, p := throughProxy(t)
 	u, c := user{x, h}, &counter{}
-	must(t, u.command(t.Context())) // finds the relay
+	must(t, u.command(t.Context())) // it finds the relay
 	p.Set(c.count)
 	for name, use := range u.operations() {
 		for range 5 {

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestOrphansOnAnEngineAreRemovedOnTheSecondLook makes the lease service resync a real Docker Engine,
-// with a clock that the test advances.
+// TestOrphansOnAnEngineAreRemovedOnTheSecondLook makes the lease service resync a real Docker Engine, with a clock that
+// the test advances.
 func TestOrphansOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
@@ -32,7 +32,7 @@ func TestOrphansOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { must(t, e.Close()); must(t, store.Close()) })
 
-	// One environment and lease that live.
+	// One environment and one lease are alive.
 	env := w.environment()
 	env.Type, env.Resources = sandbox.TypeCustom, sandbox.DefaultResources
 	_, err = e.PutEnvironment(t.Context(),
@@ -43,7 +43,7 @@ func TestOrphansOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 	must(t, err)
 	before := objectsOfLedger(t, w.ref.LedgerID)
 
-	// What is left of an environment and of its sandbox, and of a spawn that a crash cut short.
+	// These objects remain of an environment and its sandbox, and of a spawn that a crash interrupted.
 	gone := w.ref
 	gone.EnvironmentID = "gone-1"
 	must(t, w.x.Provision(t.Context(), gone, env))
@@ -59,7 +59,7 @@ func TestOrphansOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 		&dockerapi.ContainerConfig{Image: w.image, Cmd: []string{"true"}, Labels: labels},
 		nil, nil, nil, name(spec.Handle)+"-carrier")
 	must(t, err)
-	// And what only looks like it.
+	// These objects only look like orphans.
 	foreign := name(spec.Handle) + "-workspace2"
 	_, err = api.VolumeCreate(t.Context(), dockerapi.VolumeCreateOptions{Name: foreign})
 	must(t, err)
@@ -79,9 +79,9 @@ func TestOrphansOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 	look(all) // too young
 	ahead.Add(int64(3 * time.Minute))
 	look(all) // the first look
-	look(all) // within the grace
+	look(all) // still within the grace period
 	ahead.Add(int64(3 * time.Minute))
-	// A guest volume is in use until its last populator has gone: the next look has it.
+	// A guest volume is in use until its last populator is gone. The next look removes it.
 	if err := e.Resync(t.Context(), sandbox.Docker); err != nil && sandbox.CodeOf(err) != sandbox.Conflict {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestOrphansOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 			t.Errorf("finding %+v", f)
 		}
 	}
-	if len(found) != 6 { // with the channel of the sandbox, which is a directory of the relay
+	if len(found) != 6 { // including the sandbox's channel, a directory of the relay
 		t.Errorf("%d findings, want 6: %+v", len(found), found)
 	}
 	if r, err := e.Release(t.Context(), sandbox.LeaseRef{ID: living.Lease.ID}); err != nil ||

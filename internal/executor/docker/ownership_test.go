@@ -26,7 +26,7 @@ func TestNeighboursWithOurNamesAreLeftAlone(t *testing.T) {
 	wantCode(t, w.x.Kill(t.Context(), taken.Handle), sandbox.Conflict)
 	_, err = w.x.Inspect(t.Context(), taken.Handle)
 	wantCode(t, err, sandbox.Conflict)
-	must(t, api.ContainerRemove(t.Context(), c.ID, dockerapi.ContainerRemoveOptions{})) // it is still there
+	must(t, api.ContainerRemove(t.Context(), c.ID, dockerapi.ContainerRemoveOptions{})) // it still exists
 
 	taken = w.spec()
 	v, err := api.VolumeCreate(t.Context(), dockerapi.VolumeCreateOptions{Name: name(taken.Handle) + "-workspace"})
@@ -59,7 +59,7 @@ func TestSpawnFinishesWhatACrashLeft(t *testing.T) {
 	made, err := api.ContainerInspect(t.Context(), name(created.Handle))
 	must(t, err)
 	must(t, api.ContainerRemove(t.Context(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
-	// The container is created and not started.
+	// The container is created but not started.
 	_, err = api.ContainerCreate(t.Context(), made.Config, made.HostConfig, nil, nil, name(created.Handle))
 	must(t, err)
 	o, err := w.x.Inspect(t.Context(), created.Handle)
@@ -93,7 +93,7 @@ func TestPrunedEnvironmentIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestAPruneBesideASpawn: a spawn fills a guest volume again that an operator has pruned before or during it.
+// TestAPruneBesideASpawn: a spawn refills a guest volume that an operator has pruned before or during it.
 func TestAPruneBesideASpawn(t *testing.T) {
 	t.Parallel()
 	x, p := throughProxy(t)
@@ -145,7 +145,7 @@ func TestChangesBehindTheBackAreSeen(t *testing.T) {
 	if o.Resources.MemoryMB != 128 || o.Image != spec.Image {
 		t.Errorf("observation is %+v", o)
 	}
-	// Somebody puts a container of another image, with the same labels, in its place.
+	// Another program replaces it with a container of another image with the same labels.
 	c, err := api.ContainerInspect(t.Context(), name(spec.Handle))
 	must(t, err)
 	must(t, api.ContainerRemove(t.Context(), c.ID, dockerapi.ContainerRemoveOptions{Force: true}))

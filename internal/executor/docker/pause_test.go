@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// carriersLost counts the connections to sandboxes that were given up, and those that could not be made.
+// carriersLost counts the lost connections to sandboxes, and the failed dials.
 type carriersLost struct {
 	slog.Handler
 	n *atomic.Int64
@@ -38,8 +38,8 @@ func (c carriersLost) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return carriersLost{c.Handler.WithAttrs(attrs), c.n}
 }
 
-// A sandbox is paused for longer than the silence after which a connection counts as dead, by the executor and behind
-// its back. Its connection stays, and its command goes on.
+// The executor or another program pauses a sandbox for longer than the silence after which a connection counts as dead.
+// The connection stays, and its command continues.
 func TestAPauseIsNoSilence(t *testing.T) {
 	t.Parallel()
 	const paused = 23 * time.Second
@@ -85,7 +85,7 @@ func TestAPauseIsNoSilence(t *testing.T) {
 	}
 }
 
-// numbers runs a command that writes a number each 50 ms.
+// numbers runs a command that writes a number every 50 ms.
 func numbers(t *testing.T, x *docker.Executor, h driver.Handle, count int) (out io.Reader, ended <-chan error) {
 	t.Helper()
 	script := fmt.Sprintf("i=0; while [ $i -lt %d ]; do i=$((i+1)); echo $i; sleep 0.05; done", count)

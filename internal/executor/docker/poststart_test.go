@@ -39,7 +39,7 @@ func TestPostStartCommandsFindAllInPlaceAndSayHowTheyFail(t *testing.T) {
 	put()
 	a, err := acquire("did:plc:ann")
 	must(t, err)
-	for range 2 { // what is stopped and started again runs none of them
+	for range 2 { // after a stop and a start, none of them runs again
 		res, err := e.Exec(t.Context(), sandbox.LeaseRef{ID: a.Lease.ID},
 			sandbox.ExecRequest{Command: []string{"cat", "seen"}})
 		must(t, err)

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestAnEnforcedDiskLimitIsAskedOfTheVolumes stands in for an engine with quotas: it notes the sizes that
-// are asked for, and has the machine's own engine make the volumes without.
+// TestAnEnforcedDiskLimitIsAskedOfTheVolumes stands in for an engine with quotas. It notes the requested sizes, and
+// makes the machine's own engine create the volumes without them.
 func TestAnEnforcedDiskLimitIsAskedOfTheVolumes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -43,12 +43,12 @@ func TestAnEnforcedDiskLimitIsAskedOfTheVolumes(t *testing.T) {
 			t.Errorf("the volume of %s is asked to take %q bytes, want %q", kind, got, want)
 		}
 	}
-	if len(sizes) != 3 { // and the one by which the engine was tried
+	if len(sizes) != 3 { // including the volume that tests the engine's quotas
 		t.Errorf("sizes were asked for of %v", sizes)
 	}
 }
 
-// note keeps the size that a request asks for, and takes it out.
+// note stores the size in a request, and removes it from the request.
 func note(t *testing.T, sizes map[string]string, r *http.Request) {
 	var asked map[string]any
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {

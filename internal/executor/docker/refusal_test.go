@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// throughProxy is an executor of the same owner behind a proxy.
+// throughProxy returns an executor behind a proxy.
 func throughProxy(t *testing.T) (*docker.Executor, *dockertest.Proxy) {
 	t.Helper()
 	p := dockertest.NewProxy(t)

@@ -25,7 +25,7 @@ import (
 
 func relayName(w *world) string { return "sandbox-" + w.ref.LedgerID + "-relay" }
 
-// channelOf returns where a sandbox's channel is on the host.
+// channelOf returns the path of a sandbox's channel on the host.
 func channelOf(t *testing.T, api *dockerapi.Client, h driver.Handle) string {
 	t.Helper()
 	c, err := api.ContainerInspect(t.Context(), name(h))
@@ -42,7 +42,7 @@ func channelOf(t *testing.T, api *dockerapi.Client, h driver.Handle) string {
 	return ""
 }
 
-// relayFiles lists the sandboxes that the relay has directories of.
+// relayFiles lists the sandboxes with a directory of the relay.
 func relayFiles(t *testing.T, w *world) []string {
 	t.Helper()
 	all, err := w.x.Dependents(t.Context(), w.ref.LedgerID)
@@ -64,7 +64,7 @@ func TestEachSandboxHasAChannelOfItsOwnThatGoesWithIt(t *testing.T) {
 		if dir := channelOf(t, api, h); path.Base(dir) != h.SandboxID {
 			t.Errorf("the channel of %s is %s", h.SandboxID, dir)
 		}
-		// Code of the sandbox sees that there is a socket, and can neither list nor make anything there.
+		// Sandbox code sees that there is a socket. It can neither list the directory nor create anything in it.
 		out := w.exec(t, h, "sh", "-c",
 			"cd /.sandbox-channel; stat -c '%a %u %F' channel.sock; ls . || echo unlisted; touch x || echo unwritten")
 		for _, want := range []string{"600 65533 socket", "unlisted", "unwritten"} {
@@ -108,7 +108,7 @@ func TestARelayThatIsGoneComesBackForTheNextSandbox(t *testing.T) {
 	}
 }
 
-// A connection that the relay has lent works without it. Who has none brings the relay back.
+// A connection that the relay has lent works without the relay. A command without such a connection restarts the relay.
 func TestACommandBringsItsRelayBack(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)
@@ -140,7 +140,7 @@ func TestACommandBringsItsRelayBack(t *testing.T) {
 			return errors.Join(dies(), dies(), dies(), dies(), dies(), dies(), dies())
 		},
 	} {
-		w.exec(t, h, "true") // over a connection of the relay that is to be harmed
+		w.exec(t, h, "true") // over a connection of the relay that will be harmed
 		must(t, harm())
 		w.exec(t, h, "true")
 		other := world{x: newExecutor(t)}
@@ -149,7 +149,7 @@ func TestACommandBringsItsRelayBack(t *testing.T) {
 		took := time.Since(began)
 		must(t, other.x.Close())
 		t.Logf("%s: a command took %s", what, took.Round(time.Millisecond))
-		if limit := max(5*time.Second, 5*start); took > limit { // on a busy machine a container takes its time to start
+		if limit := max(5*time.Second, 5*start); took > limit { // on a busy machine a container starts slowly
 			t.Errorf("%s: a command took %s, want %s", what, took, limit)
 		}
 	}
@@ -208,7 +208,8 @@ func TestARelayGoesWithTheLastEnvironmentOfItsLedger(t *testing.T) {
 	}
 }
 
-// A replica may ask for a sandbox that another one has removed, with the last environment. It brings no relay back.
+// A replica may ask for a sandbox that another replica has removed with the last environment. That does not restart the
+// relay.
 func TestARelayThatWentWithItsLedgerStaysAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -258,7 +259,7 @@ func TestARelayIsLeftOverOnceNothingElseIs(t *testing.T) {
 		Handle: driver.Handle{LedgerID: w.ref.LedgerID, Instance: w.ref.Instance},
 	}
 	wantCode(t, w.x.RemoveDependent(t.Context(), relay), sandbox.Conflict)
-	// The engine loses the environment, and keeps what was the relay's.
+	// The engine loses the environment but keeps the relay's objects.
 	for _, left := range objectsOfLedger(t, w.ref.LedgerID) {
 		kind, object, _ := strings.Cut(left, " ")
 		switch {
@@ -305,8 +306,8 @@ func TestAChannelWithoutASandboxIsAnOrphan(t *testing.T) {
 	must(t, w.x.Kill(t.Context(), dead))
 }
 
-// Environments of a ledger come and go at once, some with the first or the last of all. Each engine call of one may
-// come between two of another.
+// Environments of a ledger come and go concurrently, some as the first or the last one. Each engine call for one may
+// fall between two calls for another.
 func TestEnvironmentsComeAndGoAtOnceOverOneRelay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -328,7 +329,7 @@ func TestEnvironmentsComeAndGoAtOnceOverOneRelay(t *testing.T) {
 	must(t, all.Wait())
 }
 
-// stopRelay stops the process of a relay, which stays as the engine has started it.
+// stopRelay stops the process of a relay. For the engine, it still runs.
 func stopRelay(t *testing.T, w *world) {
 	t.Helper()
 	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), relayName(w))
@@ -350,7 +351,7 @@ func stopRelay(t *testing.T, w *world) {
 	}
 }
 
-// A relay that runs and answers nothing is replaced by the first who needs it. The connections that it lent go on.
+// The first caller that needs it replaces a relay that runs but does not answer. The connections that it lent continue.
 func TestARelayThatHangsIsReplaced(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)

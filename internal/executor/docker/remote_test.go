@@ -43,7 +43,7 @@ func TestSandboxesOfAnEngineBehindSSH(t *testing.T) {
 	must(t, err)
 	front := dockertest.NewCuttableProxyOn(t, listener, "tcp://"+server.Host)
 	address := strings.TrimPrefix(front.Host(), "tcp://")
-	// OpenSSH takes its settings from the home in the user database, which a test must not change.
+	// OpenSSH reads its settings from the home directory in the user database, which a test must not change.
 	ssh, err := exec.LookPath("ssh")
 	must(t, err)
 	dir := t.TempDir()
@@ -63,8 +63,8 @@ func TestSandboxesOfAnEngineBehindSSH(t *testing.T) {
 	usesRemote(t, "ssh://"+server.User+"@"+address+strings.TrimPrefix(engine.Host(), "unix://"), engine, front.Cut)
 }
 
-// usesRemote makes, uses and ends a sandbox of an engine at a host. cut breaks all connections to it. engine is where
-// its requests arrive.
+// usesRemote creates, uses and ends a sandbox on the engine at host. cut breaks all connections to it. Its requests
+// arrive at engine.
 func usesRemote(t *testing.T, host string, engine *dockertest.Proxy, cut func()) {
 	t.Helper()
 	carrier := regexp.MustCompile(`^POST .*/containers/[^/]+/exec$`)
@@ -81,7 +81,7 @@ func usesRemote(t *testing.T, host string, engine *dockertest.Proxy, cut func())
 			carriers++
 		}
 	}
-	// On a slow line the first attempt is given up after 3 s, the relay is probed, and a second attempt is made.
+	// On a slow line, the first attempt is given up after 3 s. Then the relay is probed and a second attempt is made.
 	most := 1
 	if time.Since(began) > 3*time.Second {
 		most = 3

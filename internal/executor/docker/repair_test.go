@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// leased puts the restricted environment on a lease service, and leases a sandbox of it.
+// leased adds the restricted environment to a lease service, and leases a sandbox of it.
 func (r *restricted) leased(
 	t *testing.T,
 ) (resync func() error, findings func() []sandbox.DriftFinding, h driver.Handle) {
@@ -71,7 +71,7 @@ func TestAResyncRepairsAGatewayThatDied(t *testing.T) {
 	}
 }
 
-// Another release is another program or, as here, other settings: both are another image.
+// Another release has another program or, as here, other settings. Both change the image.
 func TestAGatewayOfAnotherReleaseIsReplacedOnceAndForgetsNothing(t *testing.T) {
 	t.Parallel()
 	r := newRestricted(t)
@@ -89,7 +89,7 @@ func TestAGatewayOfAnotherReleaseIsReplacedOnceAndForgetsNothing(t *testing.T) {
 	spec := r.environment()
 	spec.Network, spec.Egress = sandbox.NetworkRestricted, &r.egress
 
-	// What works is left alone, so that reconcilers of two releases do not take turns.
+	// A working gateway is kept, so that reconcilers of two releases do not replace it in turn.
 	for _, x := range []*docker.Executor{newer, r.x} {
 		if found, err := x.Repair(t.Context(), r.ref, spec); found != "" || err != nil {
 			t.Errorf("a resync found it %q, %v", found, err)

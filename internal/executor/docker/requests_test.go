@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// counter keeps the requests to an engine.
+// counter counts the requests to an engine.
 type counter struct {
 	mu   sync.Mutex
 	made []string
@@ -26,7 +26,7 @@ func (c *counter) count(rw http.ResponseWriter, r *http.Request, pass http.Handl
 	pass(rw, r)
 }
 
-// during returns the requests that are made while do runs.
+// during returns the requests during do.
 func (c *counter) during(t *testing.T, do func() error) []string {
 	t.Helper()
 	c.mu.Lock()
@@ -38,13 +38,13 @@ func (c *counter) during(t *testing.T, do func() error) []string {
 	return slices.Clone(c.made)
 }
 
-// TestRequestsToTheEngineAreCounted: more of them make a start, a claim and an end slower.
+// TestRequestsToTheEngineAreCounted: more requests make a start, a claim and an end slower.
 func TestRequestsToTheEngineAreCounted(t *testing.T) {
 	t.Parallel()
 	x, p := throughProxy(t)
 	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})
 	t.Cleanup(func() { p.Set(nil) })
-	must(t, x.Spawn(t.Context(), w.spec())) // asks what is asked once
+	must(t, x.Spawn(t.Context(), w.spec())) // it makes the requests that are made only once
 	c := &counter{}
 	p.Set(c.count)
 	want := func(what string, n int, made []string) {
@@ -78,7 +78,8 @@ func TestRequestsToTheEngineAreCounted(t *testing.T) {
 	want("a claim on a running pool", 0, c.during(t, func() error { return x.Assign(t.Context(), lease) }))
 }
 
-// TestAPageOfAnEnvironmentInspectsItsSandboxesAlone: otherwise a plan of many environments inspects all for each.
+// TestAPageOfAnEnvironmentInspectsItsSandboxesAlone: otherwise a plan with many environments inspects all sandboxes for
+// each.
 func TestAPageOfAnEnvironmentInspectsItsSandboxesAlone(t *testing.T) {
 	t.Parallel()
 	e, p, w := leasesThroughProxy(t, sandbox.NetworkNone)

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// runtimesOf starts an engine with runtimes, where this machine can.
+// runtimesOf starts an engine with runtimes, if this machine can.
 func runtimesOf(t *testing.T, runtimes map[string]dockertest.Runtime) *dockertest.Daemon {
 	t.Helper()
 	if _, err := exec.LookPath("dockerd"); err != nil || os.Getuid() != 0 {
@@ -25,8 +25,8 @@ func runtimesOf(t *testing.T, runtimes map[string]dockertest.Runtime) *dockertes
 	return dockertest.StartDaemonWithRuntimes(t, runtimes)
 }
 
-// around is a runtime that runs a script before the engine's usual one, with the directory of the container's
-// config.json in $bundle, if the call names one, and the file for what it complains of in $log.
+// around is a runtime that runs a script before the engine's usual runtime. $bundle is the directory of the container's
+// config.json, if the call names one. $log is the file for error messages.
 func around(t *testing.T, script string) dockertest.Runtime {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "runtime")
@@ -36,15 +36,15 @@ func around(t *testing.T, script string) dockertest.Runtime {
 	return dockertest.Runtime{Path: path}
 }
 
-// on returns settings of an environment on a runtime.
+// on returns the settings of an environment with a runtime.
 func (w *world) on(runtime string) sandbox.EnvironmentSpec {
 	spec := w.environment()
-	spec.Resources.MemoryMB, spec.Resources.PIDs = 256, 512 // a runtime's own kernel takes some of both
+	spec.Resources.MemoryMB, spec.Resources.PIDs = 256, 512 // a runtime's own kernel uses some of both
 	spec.Confinement.Runtime = runtime
 	return spec
 }
 
-// started counts the containers that were started since a moment, by the engine's events.
+// started counts the containers that were started since a time, by the engine's events.
 func started(t *testing.T, api *dockerapi.Client, since time.Time) (n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -127,7 +127,7 @@ func TestARuntimeThatRunsNoCommandIsRefusedWithWhatIsMissing(t *testing.T) {
 	}
 }
 
-// wantRefused checks that a runtime is refused, and what the error says.
+// wantRefused checks that a runtime is refused, and the error's text.
 func wantRefused(t *testing.T, err error, says ...string) {
 	t.Helper()
 	var e *sandbox.Error

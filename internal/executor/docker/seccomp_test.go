@@ -22,8 +22,8 @@ const i386Program = `package main
 func main() { println("it runs") }
 `
 
-// Machine code for amd64. Each begins with getpid through an entry point other than the native one, and then ends
-// with exit code 0.
+// Machine code for amd64. The first three call getpid: two through a foreign entry point, "none" through the native
+// one. Then "exit" ends the program with code 0.
 var foreignEntries = map[string][]byte{
 	"int 0x80": {0xb8, 20, 0, 0, 0, 0xcd, 0x80},    // mov eax, 20; int 0x80
 	"x32":      {0xb8, 39, 0, 0, 0x40, 0x0f, 0x05}, // mov eax, 0x40000000 + 39; syscall
@@ -58,7 +58,7 @@ func runs(t *testing.T, program []byte) bool {
 	return exec.CommandContext(t.Context(), file).Run() == nil
 }
 
-// TestForeignEntryPointsOfTheKernelAreClosed runs programs which enter the kernel as those of a 32-bit processor do.
+// TestForeignEntryPointsOfTheKernelAreClosed runs programs that enter the kernel like programs for a 32-bit processor.
 func TestForeignEntryPointsOfTheKernelAreClosed(t *testing.T) {
 	t.Parallel()
 	if runtime.GOARCH != "amd64" {
@@ -71,7 +71,7 @@ func TestForeignEntryPointsOfTheKernelAreClosed(t *testing.T) {
 		programs[name] = elf(t, append(bytes.Clone(foreignEntries[name]), foreignEntries["exit"]...))
 	}
 	for name, program := range programs {
-		// A kernel that was built without an entry closes it before the profile is asked.
+		// A kernel that was built without an entry point refuses it before the profile applies.
 		closed := !runs(t, program)
 		if closed {
 			t.Logf("this machine's kernel has no entry %s", name)
@@ -91,7 +91,7 @@ func TestForeignEntryPointsOfTheKernelAreClosed(t *testing.T) {
 	}
 }
 
-// TestSandboxesAndGatewaysHaveTheProfile reads what sandboxes and gateways were made with.
+// TestSandboxesAndGatewaysHaveTheProfile reads the profile with which sandboxes and gateways were created.
 func TestSandboxesAndGatewaysHaveTheProfile(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))

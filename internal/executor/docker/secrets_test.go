@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestTheEngineNeverHoldsASecret reads what the engine tells of a sandbox that has one.
+// TestTheEngineNeverHoldsASecret reads all that the engine reveals of a sandbox with a secret.
 func TestTheEngineNeverHoldsASecret(t *testing.T) {
 	t.Parallel()
 	w, api := newWorld(t, dockertest.Busybox(t)), dockertest.Engine(t)

@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestTheSmallestSandbox measures what the smallest size leaves to the programs of a sandbox: process 1 has less than
-// 8 MiB of it, a program can have 40 MiB, a megabyte of output passes, and a sandbox is ready within 10 s.
+// TestTheSmallestSandbox measures what the smallest size leaves for the programs of a sandbox. Process 1 uses less than
+// 8 MiB of it. A program can use 40 MiB, a megabyte of output passes, and a sandbox is ready within 10 s.
 func TestTheSmallestSandbox(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -25,7 +25,7 @@ func TestTheSmallestSandbox(t *testing.T) {
 		t.Errorf("%d bytes of output came, want 1000000", len(out))
 	}
 	output := time.Since(began)
-	// dd holds a whole block.
+	// dd holds one whole block in memory.
 	w.exec(t, spec.Handle, "dd", "if=/dev/zero", "of=/dev/null", "bs=40000000", "count=1")
 	t.Logf("ready after %s, idle with %d KiB, 1 MB of output took %s", ready, idle.MemoryBytes>>10, output)
 	if ready > 10*time.Second || idle.MemoryBytes > 8<<20 {

@@ -2,7 +2,7 @@ package docker_test
 
 import "strings"
 
-// commonSyscalls are what a shell and the Go runtime need.
+// commonSyscalls are the calls of a shell and the Go runtime.
 var commonSyscalls = strings.Fields(`
 accept accept4 access arch_prctl bind brk capget capset chdir chmod chown clock_getres clock_gettime
 clock_nanosleep clone clone3 close close_range connect dup dup2 dup3 epoll_create epoll_create1 epoll_ctl

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 )
 
-// Container runtimes give a directory in memory the mode that the image's own directory has.
+// Container runtimes give a directory in memory the mode of the image's own directory.
 func TestTemporaryDirectoriesHaveTheirModesWhateverTheImageHas(t *testing.T) {
 	t.Parallel()
 	files := dockertest.BusyboxFiles(t)

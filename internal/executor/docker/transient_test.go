@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// leasesThroughProxy is a lease service with one environment, behind a proxy.
+// leasesThroughProxy is a lease service with one environment, whose engine is behind a proxy.
 func leasesThroughProxy(t *testing.T, network sandbox.NetworkMode) (*leasing.Service, *dockertest.Proxy, *world) {
 	t.Helper()
 	x, p := throughProxy(t)
@@ -35,7 +35,7 @@ func leasesThroughProxy(t *testing.T, network sandbox.NetworkMode) (*leasing.Ser
 	return e, p, w
 }
 
-// failing counts the calls of the engine and answers 500 to the nth of them, from 1; 0 is none.
+// failing counts the requests to the engine, and answers 500 to the nth of them, from 1; 0 fails none.
 func failing(n int64) (fault faulttest.Fault, calls *atomic.Int64, failed *atomic.Value) {
 	calls, failed = new(atomic.Int64), new(atomic.Value)
 	return func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
@@ -48,7 +48,7 @@ func failing(n int64) (fault faulttest.Fault, calls *atomic.Int64, failed *atomi
 	}, calls, failed
 }
 
-// TestAnInternalErrorOfTheEngineLosesNoLease answers 500 to each call of a spawn, one at a time.
+// TestAnInternalErrorOfTheEngineLosesNoLease answers 500 to each request of a spawn, one at a time.
 func TestAnInternalErrorOfTheEngineLosesNoLease(t *testing.T) {
 	t.Parallel()
 	for _, network := range []sandbox.NetworkMode{sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull} {
@@ -68,7 +68,7 @@ func losesNoLease(t *testing.T, network sandbox.NetworkMode) {
 			sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:a%d", agent), EnvironmentID: w.ref.EnvironmentID, Owner: "test"})
 		return err
 	}
-	must(t, acquire()) // the executor has asked the engine who it is
+	must(t, acquire()) // the executor has read the engine's identity
 	fault, calls, _ := failing(0)
 	p.Set(fault)
 	must(t, acquire())
@@ -103,7 +103,7 @@ func TestTheNextGenerationIsAcquiredWhileTheEngineRefusesRemovals(t *testing.T) 
 		pass(rw, r)
 	})
 	if _, err := e.Release(t.Context(), sandbox.LeaseRef{ID: first.Lease.ID}); err != nil {
-		wantCode(t, err, sandbox.Failed) // it is expired, and its removal is tried again
+		wantCode(t, err, sandbox.Failed) // it is expired, and its removal is retried
 	}
 	second, err := e.Acquire(t.Context(), acquire)
 	must(t, err)
@@ -123,7 +123,7 @@ func TestTheNextGenerationIsAcquiredWhileTheEngineRefusesRemovals(t *testing.T) 
 	}
 }
 
-// TestAStartThatFailsForGoodIsTriedAFewTimesOnly: an engine answers 500 to it as well.
+// TestAStartThatFailsForGoodIsTriedAFewTimesOnly: an engine also answers 500 to a permanent failure.
 func TestAStartThatFailsForGoodIsTriedAFewTimesOnly(t *testing.T) {
 	t.Parallel()
 	e, p, w := leasesThroughProxy(t, sandbox.NetworkNone)
@@ -144,10 +144,10 @@ func TestAStartThatFailsForGoodIsTriedAFewTimesOnly(t *testing.T) {
 	}
 }
 
-// TestAnInternalErrorOfTheEngineLosesNoEnvironment answers 500 to each call that makes or removes an environment with
-// all it shares, one at a time. Parts of it run at once, so a call is the nth of its kind, whatever its order. The
-// engine seems to be on another machine, so that its gateway is always reached by an exec; on this machine that is
-// needed only until the gateway has made its socket.
+// TestAnInternalErrorOfTheEngineLosesNoEnvironment answers 500 to each request that creates or removes parts of an
+// environment, one at a time. Some parts run concurrently, so a request is the nth of its kind in any order. The engine
+// seems to be on another machine, so that the gateway is always reached by an exec. On this machine that is only needed
+// until the gateway has created its socket.
 func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorldOf(t, newExecutor(t), dockertest.Busybox(t), func(*sandbox.EnvironmentSpec) {})
@@ -161,7 +161,7 @@ func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
 	spec.Network = sandbox.NetworkRestricted
 	pass := func(kind string, nth int) (made map[string]int) {
 		ref := w.ref
-		ref.LedgerID = sandbox.RandomIDs(sandbox.LedgerIDLength) // so that its relay is made too
+		ref.LedgerID = sandbox.RandomIDs(sandbox.LedgerIDLength) // so that its relay is created too
 		fault, calls := failingOfKind(kind, nth)
 		p.Set(fault)
 		err := x.Provision(t.Context(), ref, spec)
@@ -178,7 +178,7 @@ func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
 		}
 		return calls()
 	}
-	pass("", 0) // the executor has asked the engine who it is
+	pass("", 0) // the executor has read the engine's identity
 	kinds := pass("", 0)
 	if len(kinds) < 20 {
 		t.Fatalf("an environment takes %d kinds of calls, so the test sees too little", len(kinds))
@@ -189,7 +189,7 @@ func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
 			switch made := pass(kind, nth)[kind]; {
 			case made >= nth:
 				failed++
-			case nth == 1: // a later one may be saved by what another part has asked
+			case nth == 1: // a later one may not be needed, thanks to a request of another part
 				t.Errorf("%s was never called", kind)
 			}
 		}
@@ -197,11 +197,11 @@ func TestAnInternalErrorOfTheEngineLosesNoEnvironment(t *testing.T) {
 	t.Logf("each of %d calls of %d kinds failed once", failed, len(kinds))
 }
 
-// nameInPath is what differs between two objects of one kind: a version, an id, a name that has one.
+// nameInPath matches what differs between two objects of one kind: a version, an id, a name with an id.
 var nameInPath = regexp.MustCompile(`/v1\.[0-9]+|[0-9a-z-]*[0-9a-z]{12,}`)
 
-// failingOfKind counts the calls of the engine by kind, a method and a path without names, and answers 500 to the nth
-// of one kind.
+// failingOfKind counts the requests to the engine by kind, which is a method and a path without names. It answers 500
+// to the nth of one kind.
 func failingOfKind(kind string, nth int) (fault faulttest.Fault, calls func() map[string]int) {
 	var mu sync.Mutex
 	made := map[string]int{}

@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// corporate is the only way out of a network: a proxy on the engine's host, in TLS that a private
-// authority vouches for. Whatever it is asked for, it leads to the outside of the test.
+// corporate is the only way out of a network: a proxy on the engine's host, with TLS and a certificate of a private
+// authority. It connects every request to the test's outside.
 type corporate struct {
 	outside string
 
@@ -47,7 +47,7 @@ func (c *corporate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer conn.Close()
 	if r.Method == http.MethodConnect {
-		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n") // whoever has gone hears nothing
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n") // a client that has gone needs no answer
 		go func() { _, _ = io.Copy(server, conn) }()           // ends with the connections
 	} else if err := r.Write(server); err != nil {
 		return
@@ -68,7 +68,7 @@ func TestAGatewayGoesThroughAProxyThatAPrivateAuthorityVouchesFor(t *testing.T) 
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	address, err := url.Parse(server.URL)
 	must(t, err)
-	// The host is the name of the certificate.
+	// The host is the name in the certificate.
 	settings := &control.Upstream{URL: "https://ann:mellon@example.com:" + address.Port(), CA: string(authority)}
 	r := newRestrictedOf(t, func(r *restricted) {
 		n, err := r.api.NetworkInspect(t.Context(), r.network, dockerapi.NetworkInspectOptions{})
@@ -107,7 +107,7 @@ func TestAGatewayGoesThroughAProxyThatAPrivateAuthorityVouchesFor(t *testing.T) 
 	}
 }
 
-// A name that only the given name server knows is found by it, and by nobody else.
+// Only the given name server knows the name, and the gateway finds it there.
 func TestGatewaysAskTheGivenNameServer(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct {
@@ -129,7 +129,7 @@ func TestGatewaysAskTheGivenNameServer(t *testing.T) {
 				t.Errorf("%q, want %q", got, row.want)
 			}
 			if got := r.probe(t, h, "get", "https://unnamed.test/"); !strings.HasPrefix(got, "blocked: ") {
-				t.Errorf("a name that nobody knows: %q", got)
+				t.Errorf("a name that no server knows: %q", got)
 			}
 		})
 	}
@@ -151,7 +151,7 @@ func TestAnAuthorityThatVouchesForAnotherProxyLetsNothingOut(t *testing.T) {
 		n, err := r.api.NetworkInspect(t.Context(), r.network, dockerapi.NetworkInspectOptions{})
 		must(t, err)
 		r.config.Gateway.Hosts = []string{"elsewhere.test:" + n.IPAM.Config[0].Gateway}
-		// The host is not a name of the certificate.
+		// The certificate does not name the host.
 		r.config.Gateway.Upstream = &control.Upstream{URL: "https://elsewhere.test:" + address.Port(),
 			CA: string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: trusted.Certificate().Raw}))}
 	})

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// mappingDaemon starts an engine with user namespaces, where this machine can.
+// mappingDaemon starts an engine with user namespaces, if this machine can.
 func mappingDaemon(t *testing.T) *dockertest.Daemon {
 	t.Helper()
 	if _, err := exec.LookPath("dockerd"); err != nil || os.Getuid() != 0 {
@@ -68,7 +68,7 @@ func TestSandboxesWorkInUserNamespaces(t *testing.T) {
 	t.Run("process 1 and its broker are out of reach", func(t *testing.T) {
 		const script = `set -- $(awk '/^Uid/ && $2 == 65533 {print FILENAME}' /proc/[0-9]*/status | cut -d/ -f3); echo $#; for p; do kill -STOP $p 2>/dev/null && echo stopped $p; kill -KILL $p 2>/dev/null && echo killed $p; cat /proc/$p/mem >/dev/null 2>&1 && echo read $p; done
 			renice -n 19 -p 1 >/dev/null 2>&1 && echo reniced; grep -c '^Cap.*:.*[1-9a-f]' /proc/self/status; awk '/^Uid/{print $2}' /proc/1/status`
-		// With the starter and the supervisor of commands.
+		// Including the starter and the supervisor of commands.
 		if got := w.exec(t, h, "sh", "-c", script+"; true"); got != "4\n0\n65533\n" {
 			t.Errorf("the sandbox says %q", got)
 		}
@@ -108,7 +108,7 @@ func TestContractInUserNamespaces(t *testing.T) {
 	d := mappingDaemon(t)
 	cfg := contractOn(d.Connect(), d.Host(), d.Busybox())
 	cfg.FewAttempts = true
-	// The kernel also counts these for the user who made the namespace, which is the engine's.
+	// The kernel also counts these for the user that created the namespace, which is the engine's.
 	cfg.SharedLimits = []string{"inotify-instances", "inotify-watches", "message-queues"}
 	cfg.Without = map[string]string{"Network": "the test's engine has no networks"}
 	executortest.Run(t, cfg)

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestACloneOfTheEngineSaysOfNothingThatItIsGone has a machine with the engine's id and nothing else answer.
+// TestACloneOfTheEngineSaysOfNothingThatItIsGone makes a machine answer that has the engine's id and nothing else.
 func TestACloneOfTheEngineSaysOfNothingThatItIsGone(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
@@ -68,7 +68,7 @@ func TestTheWitnessOnlyGrowsAndLeavesNothingBehind(t *testing.T) {
 		must(t, replica.LeaveWitness(t.Context(), ledgerID, instance, n+1))
 		want(n + 1)
 	}
-	must(t, w.x.LeaveWitness(t.Context(), ledgerID, instance, 12)) // it is there
+	must(t, w.x.LeaveWitness(t.Context(), ledgerID, instance, 12)) // it exists
 	neighbour := sandbox.RandomIDs(sandbox.LedgerIDLength)
 	if n, err := w.x.Witness(t.Context(), neighbour, instance); err != nil || n != 0 {
 		t.Errorf("another ledger has number %d, %v", n, err)
@@ -126,7 +126,7 @@ func witnesses(t *testing.T, ledgerID string) (names []string) {
 
 func BenchmarkLeaveWitness(b *testing.B) {
 	x := newExecutor(b)
-	defer func() { _ = x.Close() }() // it has told what there is to tell
+	defer func() { _ = x.Close() }() // the test has its results
 	instance, err := x.Instance(b.Context())
 	must(b, err)
 	ledgerID := sandbox.RandomIDs(sandbox.LedgerIDLength)

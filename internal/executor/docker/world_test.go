@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// world is one environment of one fresh ledger, for what only Docker has.
+// world is one environment of a new ledger, for tests that only Docker needs.
 type world struct {
 	x     *docker.Executor
 	api   *dockerapi.Client
@@ -26,13 +26,13 @@ type world struct {
 	image string
 }
 
-// newWorld provisions an environment, and sees at the end of the test that nothing of it is left.
+// newWorld provisions an environment, and checks at the end of the test that nothing of it is left.
 func newWorld(t testing.TB, image string) *world {
 	t.Helper()
 	return newWorldOf(t, newExecutor(t), image, func(*sandbox.EnvironmentSpec) {})
 }
 
-// newWorldOf is newWorld on an executor, which it closes, with other settings.
+// newWorldOf is newWorld with other settings, on an executor that it closes.
 func newWorldOf(t testing.TB, x *docker.Executor, image string, change func(*sandbox.EnvironmentSpec)) *world {
 	t.Helper()
 	return newWorldAt(t, x, dockertest.Engine(t), image, change)
@@ -107,7 +107,7 @@ func (w *world) spawn(t *testing.T) driver.Handle {
 	return spec.Handle
 }
 
-// ownUser returns the user and group of a sandbox whose environment names none, as uid:gid.
+// ownUser returns the user and group of a sandbox whose environment sets none, as uid:gid.
 func ownUser(h driver.Handle) string {
 	i := sandbox.Confinement{}.Identity(h.SandboxID, false)
 	return fmt.Sprintf("%d:%d", i.UID, i.GID)

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// filesThroughOwnLink: archives that contain the link that they write through. Links within the directory are
-// fine; nothing may end up outside of it.
+// filesThroughOwnLink: archives contain the link that they write through. Links within the directory are fine. Nothing
+// may end up outside of it.
 func filesThroughOwnLink(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, "mkdir -p /workspace/own/target; ln -s /tmp /workspace/own/gate; echo victim > /workspace/victim; ln -s "+
 		"../victim /workspace/own/steps")
@@ -48,8 +48,8 @@ func filesThroughOwnLink(t *testing.T, w *world, h driver.Handle) {
 		"/workspace/own -type b -o -type c -o -type p", "/workspace/own/target/inside-7200\nvictim\n")
 }
 
-// filesRace: sandbox code keeps swapping a directory for a link out of it, while files are written and read
-// below it.
+// filesRace: sandbox code keeps swapping a directory for a link to the outside, while files are written and read below
+// it.
 func filesRace(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "mkdir -p /workspace/race/a && ln -s /tmp /workspace/race/b && cd /workspace/race && (while :; do mv a "+
@@ -67,12 +67,12 @@ func filesRace(t *testing.T, w *world, _ driver.Handle) {
 			t.Errorf("copy %d: %v", i, err)
 		}
 	}
-	// The sandbox's own mv may take a whole directory there, when a copy has made one in its way.
+	// The sandbox's own mv may move a whole directory there, if a copy has created one at its target.
 	w.wantOutput(t, h, "ls /tmp | grep -x '[1-4]'; true", "")
 	t.Logf("%d copies were taken and %d refused", taken, refused)
 }
 
-// sparse returns an archive with one file that is only a hole, in GNU tar's format.
+// sparse returns an archive with one file that consists of a hole, in GNU tar's format.
 func sparse(name string, size int64) io.Reader {
 	var records strings.Builder
 	for _, r := range []string{
@@ -92,7 +92,7 @@ func sparse(name string, size int64) io.Reader {
 	return &out
 }
 
-// block writes one raw entry: package tar refuses to.
+// block writes one raw entry, which package tar rejects.
 func block(out *bytes.Buffer, name string, kind byte, content string) {
 	h := make([]byte, 512)
 	copy(h, name)

@@ -65,7 +65,7 @@ func assignAsleep(t *testing.T, w *world, mode sandbox.SleepMode) {
 	byMode(&spec)
 	must(t, w.x.Sleep(t.Context(), spec.Handle, mode))
 	wake(t, w.x, spec.Handle)
-	for range 2 { // an answer may have been lost
+	for range 2 { // the answer may have been lost
 		must(t, w.x.Assign(t.Context(), spec))
 		w.wantLease(t, spec)
 	}
@@ -154,7 +154,7 @@ func assignEarlier(t *testing.T, w *world) {
 func assignLater(t *testing.T, w *world) {
 	w.needPool(t)
 	w.needExec(t)
-	spec := w.spawnPooled(t, deadlineIn(8*time.Second)) // the agent's is in an hour
+	spec := w.spawnPooled(t, deadlineIn(8*time.Second)) // the agent's deadline is in an hour
 	must(t, w.x.Assign(t.Context(), spec))
 	w.awaitStopped(t, spec.Handle)
 }
@@ -178,7 +178,7 @@ func attackedLease(t *testing.T, w *world) {
 	w.wantLease(t, spec)
 }
 
-func killAssigned(t *testing.T, w *world) { // the world looks for what is left
+func killAssigned(t *testing.T, w *world) { // the world checks what is left
 	w.needPool(t)
 	waiting, taken := w.spawnPooled(t), w.spawnPooled(t)
 	must(t, w.x.Assign(t.Context(), taken))

@@ -12,14 +12,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// exhausted are the resources that a sandbox can exhaust, by the names that the program uses.
+// exhausted are the resources that a sandbox can exhaust, by the program's names.
 var exhausted = []string{
 	"pids", "memory", "cpu", "disk", "inotify-instances", "inotify-watches", "timers", "signals", "aio", "files",
 	"pipes", "unix-sockets", "message-queues",
 }
 
-// exhaustAll exhausts one resource after another in one sandbox, while a sandbox of another environment uses
-// all of them.
+// exhaustAll exhausts one resource after another in one sandbox. Meanwhile a sandbox of another environment uses all of
+// them.
 func exhaustAll(t *testing.T, a *attacks) {
 	elsewhere := &attacks{world: newWorld(t, a.Config), program: a.program}
 	neighbour := elsewhere.attacked(t)
@@ -30,7 +30,7 @@ func exhaustAll(t *testing.T, a *attacks) {
 			}
 			h := a.attacked(t, func(s *driver.SandboxSpec) { s.Resources.DiskMB = 24 })
 			a.usesAll(t, h)
-			t.Cleanup(func() { a.kill(t, h) }) // also what could not be ended
+			t.Cleanup(func() { a.kill(t, h) }) // even what could not be ended
 			id := a.detached(t, h, named(t, hostilePath, "exhaust", kind))
 			t.Logf("the attack says %q", a.holds(t, h, id))
 			elsewhere.usesAll(t, neighbour)
@@ -40,7 +40,7 @@ func exhaustAll(t *testing.T, a *attacks) {
 			if err := a.x.EndExec(ctx, h, id, ""); err != nil {
 				t.Errorf("end what uses up %s: %v", kind, err)
 			}
-			if kind == "disk" { // what was written stays until it is removed
+			if kind == "disk" { // written files stay until they are removed
 				must(t, a.x.RemoveFile(ctx, h, sandbox.FileRemoval{Path: "/workspace/fill"}))
 			}
 			a.recovers(t, h)
@@ -52,7 +52,7 @@ func exhaustAll(t *testing.T, a *attacks) {
 	}
 }
 
-// holds waits until an attack has exhausted its resource, or was killed for it.
+// holds waits until an attack has exhausted its resource, or was killed for that.
 func (a *attacks) holds(t *testing.T, h driver.Handle, id string) (said string) {
 	t.Helper()
 	eventually(t, "the attack has used up all there is", func() bool {
@@ -72,8 +72,7 @@ func (a *attacks) holds(t *testing.T, h driver.Handle, id string) (said string) 
 	return said
 }
 
-// reopens breaks the channel of a sandbox whose resource is exhausted, and checks that another one opens
-// soon.
+// reopens breaks the channel of a sandbox whose resource is exhausted, and checks that a new one opens soon.
 func (a *attacks) reopens(t *testing.T, h driver.Handle, id string) {
 	t.Helper()
 	if a.BreakChannel == nil {
@@ -84,7 +83,7 @@ func (a *attacks) reopens(t *testing.T, h driver.Handle, id string) {
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
 	defer cancel()
 	_, err := a.x.Follow(ctx, h, sandbox.Replay{ID: id, Now: true})
-	// The command met the break of the connection.
+	// The break of the connection hit the command.
 	for ctx.Err() == nil && (sandbox.CodeOf(err) == sandbox.UnknownOutcome || sandbox.IsRetryable(err)) {
 		_, err = a.x.Follow(ctx, h, sandbox.Replay{ID: id, Now: true})
 	}
@@ -104,7 +103,7 @@ func (a *attacks) usesAll(t *testing.T, h driver.Handle) {
 		lacks = nil
 		for line := range strings.Lines(res.stdout()) {
 			line = strings.TrimSpace(line)
-			// A system call that no sandbox may make is used up by none.
+			// No sandbox can use up a forbidden system call.
 			refused := strings.HasPrefix(line, "use aio: operation not permitted") ||
 				strings.HasPrefix(line, "use aio: function not implemented")
 			if !strings.HasSuffix(line, ": <nil>") && !refused {
@@ -121,8 +120,8 @@ func (a *attacks) usesAll(t *testing.T, h driver.Handle) {
 	}
 }
 
-// exhaustAsAnother: a command as a user that several sandboxes use takes processes of its own sandbox only, and the
-// sandbox can be rid of it.
+// exhaustAsAnother: a command runs as a user that several sandboxes share. It uses up the processes of its own sandbox
+// only, and the sandbox can recover.
 func exhaustAsAnother(t *testing.T, a *attacks) {
 	const user = "1234:1234"
 	h, other := a.attacked(t), a.attacked(t)
@@ -150,14 +149,14 @@ func exhaustAsAnother(t *testing.T, a *attacks) {
 	}
 }
 
-// bombs take processes or memory as long as they live.
+// bombs take processes or memory while they live.
 var bombs = []string{"fork", "memory"}
 
 func endBombs(t *testing.T, a *attacks) {
 	for _, kind := range bombs {
 		t.Run(kind, func(t *testing.T) {
 			h := a.attacked(t)
-			t.Cleanup(func() { a.kill(t, h) }) // also what could not be ended
+			t.Cleanup(func() { a.kill(t, h) }) // even what could not be ended
 			id := a.start(t, h, "bomb", kind)
 			a.grown(t, h)
 			a.reopens(t, h, id)
@@ -198,8 +197,8 @@ func (a *attacks) grown(t *testing.T, h driver.Handle) {
 	})
 }
 
-// spinAtDeadline: no code runs long after the deadline, however many processes want the processors. The last
-// end is seen from outside; the ticks prove that the processes ran until then.
+// spinAtDeadline: no code runs long after the deadline, even if many processes compete for the processors. The end is
+// observed from outside. The ticks prove that the processes ran until then.
 func spinAtDeadline(t *testing.T, a *attacks) {
 	const in, late = 15 * time.Second, 2 * time.Second
 	var spec driver.SandboxSpec
@@ -249,7 +248,7 @@ func (k *ticker) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// last returns the time of the latest tick; lines of several processes arrive in almost any order.
+// last returns the time of the latest tick. Lines of several processes may arrive out of order.
 func (k *ticker) last() (at time.Time) {
 	for line := range strings.Lines(string(k.tail)) {
 		var ms int64

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// startCommands runs a command once per attack attempt, by several clients.
+// startCommands makes several clients run a command once per attack attempt.
 func (a *attacks) startCommands(t *testing.T, h driver.Handle, ended func(i int, res shell),
 	command func(i int) []string) {
 	t.Helper()
@@ -43,13 +43,14 @@ func (a *attacks) startCommands(t *testing.T, h driver.Handle, ended func(i int,
 	}
 }
 
-// reachForeign tries signals, tracing, /proc files, memory, limits and schedulers on process 1 and on
-// everything that does not belong to the sandbox's own user, while commands start.
+// reachForeign attacks process 1 and everything that does not belong to the sandbox's own user, while commands start.
+// It tries signals, tracing, /proc files, memory, limits and schedulers.
 func reachForeign(t *testing.T, a *attacks) {
 	h := a.attacked(t)
 	id := a.start(t, h, "reach", enoughFile, strconv.Itoa(a.attempts))
 	a.startCommands(t, h, func(i int, res shell) {
-		// A process may become the attacker's own between a look at it and a signal: that ends it, and is said.
+		// A process may become the attacker's own between a look at it and a signal. The signal then ends it, and the result
+		// says so.
 		if res.ExitCode != 0 && res.ExitCode <= 128 {
 			t.Errorf("command %d ended with %d: %s", i, res.ExitCode, res.Stderr)
 		}
@@ -57,7 +58,7 @@ func reachForeign(t *testing.T, a *attacks) {
 	said, counts := a.enough(t, h, id)
 	var rounds int
 	for line := range strings.Lines(said) {
-		_, _ = fmt.Sscanf(line, "rounds %d", &rounds) // on one line only
+		_, _ = fmt.Sscanf(line, "rounds %d", &rounds) // only one line has it
 	}
 	if rounds < a.attempts {
 		t.Errorf("only %d rounds of attempts were made", rounds)
@@ -70,7 +71,7 @@ func reachForeign(t *testing.T, a *attacks) {
 		}
 	}
 	t.Logf("%d attempts of %d kinds in %d rounds", attempts, len(counts), rounds)
-	// An attack that does not even succeed on the attacker's own child proves nothing.
+	// An attack that fails even on the attacker's own child proves nothing.
 	for _, name := range []string{
 		"kill", "tgkill", "pidfd_send_signal", "sched_setscheduler", "sched_setaffinity", "setpriority",
 		"ioprio_set", "prlimit-nofile", "read-environ", "read-fd", "read-maps", "write-oom_score_adj",
@@ -81,14 +82,14 @@ func reachForeign(t *testing.T, a *attacks) {
 	}
 }
 
-// traceStart tries to trace each command, and to open its memory, from its start on. The command's file is
-// unreadable, which forbids tracing after execve: a success means that the attack reached the process before.
+// traceStart tries to trace each command and to open its memory from its start. The command's file is unreadable, which
+// forbids tracing after execve. A success means that the attack reached the process before that.
 func traceStart(t *testing.T, a *attacks) {
 	h := a.attacked(t)
 	a.wantOutput(t, h, "cp hostile verdict && chmod 0111 verdict", "")
 	id := a.start(t, h, "trace", enoughFile)
-	// A command executes its program within a millisecond of its fork, so the attack meets few of them before that: 2 to
-	// 25 % of them, as the machine is loaded. Too few prove nothing.
+	// A command executes its program within a millisecond of its fork. So the attack meets only 2 to 25 % of the commands
+	// before that, depending on the load. Too few prove nothing.
 	const mostRounds = 10
 	enough, met, commands := a.attempts/20, 0, 0
 	for ; met < enough && commands < mostRounds*a.attempts; commands += a.attempts {
@@ -114,8 +115,8 @@ func traceStart(t *testing.T, a *attacks) {
 	}
 }
 
-// peekAtCommands: sandbox code may read and end other commands of the same user. The reported result must
-// still be that of the started process.
+// peekAtCommands: sandbox code may read and end other commands of the same user. The reported result must still be the
+// started process's.
 func peekAtCommands(t *testing.T, a *attacks) {
 	h := a.attacked(t)
 	id := a.start(t, h, "peek", enoughFile)

@@ -19,8 +19,8 @@ import (
 // clients is the number of concurrent operations in a sandbox under attack.
 const clients = 8
 
-// stopStarts stops all processes that the code may stop, while commands are started and files are
-// transferred. A command has the same user as the attack: it may be stopped once it runs, and then times out.
+// stopStarts stops all processes that the code may stop, while commands start and files are transferred. A command has
+// the same user as the attack. So the attack may stop it once it runs, and the command then times out.
 func stopStarts(t *testing.T, a *attacks) {
 	h, other := a.attacked(t), a.attacked(t)
 	watched, stop := context.WithCancel(t.Context())
@@ -29,14 +29,14 @@ func stopStarts(t *testing.T, a *attacks) {
 	defer func() { stop(); beside.Wait() }()
 
 	id := a.start(t, h, "stop", enoughFile)
-	a.await(t, h, id, "begun\n") // or all operations may be over before the attack begins
+	a.await(t, h, id, "begun\n") // otherwise all operations may end before the attack begins
 	var worked, timedOut, silent atomic.Int64
 	var making errgroup.Group
 	making.SetLimit(clients)
 	for i := range a.attempts {
 		making.Go(func() error {
 			if silent.Load() >= clients {
-				return nil // it hangs: more attempts say nothing new
+				return nil // it hangs: more attempts prove nothing new
 			}
 			began := time.Now()
 			done, err := a.operation(t, h, i)
@@ -70,7 +70,7 @@ func stopStarts(t *testing.T, a *attacks) {
 	a.recovers(t, h)
 }
 
-// operation makes one operation in a sandbox under attack, and reports whether it worked.
+// operation makes one operation in a sandbox under attack, and reports whether it succeeded.
 func (a *attacks) operation(t *testing.T, h driver.Handle, i int) (done bool, err error) {
 	ctx, cancel := context.WithTimeout(t.Context(), answerIn)
 	defer cancel()
@@ -102,8 +102,8 @@ func (a *attacks) operation(t *testing.T, h driver.Handle, i int) (done bool, er
 	}
 }
 
-// undisturbed uses a sandbox next to one under attack, until ctx ends: neither it nor the list of all may be
-// affected.
+// undisturbed uses a sandbox next to one under attack, until ctx ends. The attack must affect neither it nor the list
+// of all sandboxes.
 func (a *attacks) undisturbed(ctx context.Context, t *testing.T, other, attacked driver.Handle) {
 	for n := 0; ctx.Err() == nil; n++ {
 		began := time.Now()
@@ -137,7 +137,7 @@ func (a *attacks) undisturbed(ctx context.Context, t *testing.T, other, attacked
 	}
 }
 
-// stopKill ends sandboxes in which everything stoppable is stopped, while commands are started.
+// stopKill ends sandboxes in which everything stoppable is stopped, while commands start.
 func stopKill(t *testing.T, a *attacks) {
 	a.killsInTime(t, func(t *testing.T, h driver.Handle) {
 		a.start(t, h, "stop", enoughFile)
@@ -161,8 +161,7 @@ func stopKill(t *testing.T, a *attacks) {
 	})
 }
 
-// killStarters: a command that kills everything that it can reach is still ended by its timeout, with all its
-// descendants.
+// killStarters: a command kills everything that it can reach. Its timeout still ends it with all its descendants.
 func killStarters(t *testing.T, a *attacks) {
 	const timeout, slack = 2 * time.Second, time.Second
 	h := a.attacked(t)

@@ -12,21 +12,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// tricked are commands whose exit code is 1 unless sandbox code interferes.
+// tricked are commands that exit with 1 unless sandbox code interferes.
 var tricked = []sandbox.ExecRequest{
-	// Whether a file is another one after a while.
+	// This checks whether a file changes after a while.
 	{Command: []string{"sh", "-c", `a=$(cat answer); sleep 0.03; b=$(cat answer); [ -n "$a" ] && [ "$a" != "$b" ]`}},
-	// A program of the image that the workspace has another of.
+	// The workspace has another program with this name.
 	{Command: []string{"false"}},
 	{Command: []string{"sh", "-c", `a=$(cat answer); sleep 0.1; b=$(cat answer); [ -n "$a" ] && [ "$a" != "$b" ]`}},
-	// A shell that reads what it is to do at its start.
+	// This shell reads startup files.
 	{Command: []string{"sh", "-lc", "/bin/false"}},
-	// What blocks its reader.
+	// The file blocks its reader.
 	{Command: []string{"sh", "-c", "cat fifo; exit 1"}, Timeout: sandbox.Duration(300 * time.Millisecond)},
 	{Command: []string{"sh", "-c", "cat leased; exit 1"}, Timeout: sandbox.Duration(300 * time.Millisecond)},
 }
 
-// verdict is the command of an attempt: /bin/false twice, then one that is tricked.
+// verdict is the command of an attempt: two of three are /bin/false, the third is tricked.
 func verdict(i int) sandbox.ExecRequest {
 	r := sandbox.ExecRequest{Command: []string{"/bin/false"}}
 	if i%3 == 2 {
@@ -39,9 +39,8 @@ func verdict(i int) sandbox.ExecRequest {
 	return r
 }
 
-// forgeVerdicts runs verifiers while programs of the sandbox try everything to run at the same time, to trace
-// and signal them, and to change what they read. A verifier may fail with an error. It must never have a
-// wrong result.
+// forgeVerdicts runs verifiers while programs of the sandbox try everything to run at the same time, to trace and
+// signal them, and to change their input. A verifier may fail with an error. It must never have a wrong result.
 func forgeVerdicts(t *testing.T, a *attacks) {
 	if !a.x.Capabilities().Verifier {
 		t.Skip("the backend runs no verifiers")
@@ -49,11 +48,11 @@ func forgeVerdicts(t *testing.T, a *attacks) {
 	h := a.attacked(t)
 	id := a.start(t, h, "forge", enoughFile)
 	var forged, genuine, late, refused, broken int
-	const most = 2000 // they run one after the other
+	const most = 2000 // they run one after another
 	attempts := min(a.attempts, most) * 3 / 2
 	for i := range attempts {
 		if broken > 3 {
-			break // it hangs: more attempts say nothing new
+			break // it hangs: more attempts prove nothing new
 		}
 		r, err := verdict(i).Normalize()
 		must(t, err)
@@ -98,9 +97,9 @@ func forgeVerdicts(t *testing.T, a *attacks) {
 	a.recovers(t, h)
 }
 
-// execVerifier: a verifier is a command with another user, or is refused if the backend has none.
+// execVerifier: a verifier is a command with another user. A backend without verifiers refuses it.
 func execVerifier(t *testing.T, w *world, _ driver.Handle) {
-	h := w.spawn(t) // others would have to wait
+	h := w.spawn(t) // in a shared sandbox, other commands would have to wait
 	r, err := sandbox.ExecRequest{
 		As:      sandbox.AsVerifier,
 		Command: []string{"sh", "-c", "cat; id -u; pwd; ls /workspace; exit 5"},
@@ -123,7 +122,7 @@ func execVerifier(t *testing.T, w *world, _ driver.Handle) {
 	if string(res.Stdout) != want || len(res.Stderr) > 0 || res.ExitCode != 5 || res.TimedOut {
 		t.Errorf("a verifier says %q, %q and exits with %d, not %q", res.Stdout, res.Stderr, res.ExitCode, want)
 	}
-	detached := named(t, "sh", "-c", "sleep 3; echo verdict; exit 6") // its caller leaves it before it ends
+	detached := named(t, "sh", "-c", "sleep 3; echo verdict; exit 6") // its caller leaves before it ends
 	detached.As = sandbox.AsVerifier
 	id := w.detached(t, h, detached)
 	var out bytes.Buffer

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// hostile is a program that attacks the sandbox that it runs in.
+// hostile is a program that attacks its own sandbox.
 //
 //go:embed testdata/hostile/*.go
 var hostile embed.FS
@@ -27,14 +27,14 @@ var hostile embed.FS
 type attacks struct {
 	*world
 	program []byte
-	// attempts is the least number of times that each attack is made.
+	// attempts is the minimum number of attempts of each attack.
 	attempts int
-	// kills is the number of sandboxes that are ended under each attack.
+	// kills is the number of sandboxes that are ended during each attack.
 	kills int
 }
 
-// testAttacks: sandbox code cannot affect the sandbox's own control, other sandboxes, or the end of either.
-// One attack runs at a time, because most of them are measured.
+// testAttacks: sandbox code cannot affect the sandbox's own control, other sandboxes, or the end of either. Attacks run
+// one at a time, because most of them are timed.
 func testAttacks(t *testing.T, cfg Config) {
 	if cfg.Timed != nil {
 		cfg.New = cfg.Timed
@@ -86,7 +86,7 @@ func compileHostile(t *testing.T) []byte {
 	return compile(t, sources)
 }
 
-// compile compiles a Go program, given as the files of its main package, to a static Linux binary.
+// compile compiles a Go program to a static Linux binary. sources are the files of its main package.
 func compile(t testing.TB, sources map[string]string, env ...string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -115,12 +115,12 @@ const (
 	enoughFile  = "/workspace/enough" // ends an attack
 	// answerIn limits one operation on a sandbox under attack, in addition to the command's own timeout.
 	answerIn = 10 * time.Second
-	// recoverIn is the time in which a sandbox must work again after an attack.
+	// recoverIn is the time within which a sandbox must work again after an attack.
 	recoverIn = 5 * time.Second
 	// killIn is how much longer the end of a sandbox under attack may take than that of a quiet one.
 	killIn = time.Second
-	// attackFor is the timeout of an attack: if it ends before the commands that it attacks, it proves
-	// nothing about the rest.
+	// attackFor is the timeout of an attack. An attack that ends before the attacked commands proves nothing about the
+	// rest.
 	attackFor = 4 * time.Hour
 )
 
@@ -243,8 +243,8 @@ func (a *attacks) recovers(t *testing.T, h driver.Handle) {
 	}
 }
 
-// killsInTime ends quiet and attacked sandboxes alternately, and compares the times. What an end takes beside the
-// backend's own removal counts for each one: an attack that holds up one end of many has succeeded.
+// killsInTime ends quiet and attacked sandboxes alternately, and compares the times. For each end, the time apart from
+// the backend's own removal counts: an attack that delays one end of many has succeeded.
 func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h driver.Handle)) {
 	t.Helper()
 	var quiet, attacked, ours []time.Duration
@@ -279,7 +279,7 @@ func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h driver.H
 	}
 }
 
-// kill ends a sandbox and returns how long it took, and how long of that the backend was removing it.
+// kill ends a sandbox. It returns the duration, and the part that the backend's removal took.
 func (a *attacks) kill(t *testing.T, h driver.Handle) (took, removing time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)

@@ -32,7 +32,7 @@ func (w *world) owned(t *testing.T, h driver.Handle) []driver.Dependent {
 	return slices.DeleteFunc(all, func(l driver.Dependent) bool { return l.Handle != h })
 }
 
-// shared is the handle of what the sandboxes of the environment share.
+// shared is the handle of the objects that the sandboxes of the environment share.
 func (w *world) shared() driver.Handle {
 	return driver.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance}
 }
@@ -70,7 +70,7 @@ func dependentsOfThisLedger(t *testing.T, w *world) {
 func dependentInUse(t *testing.T, w *world) {
 	h := w.spawn(t)
 	for _, l := range append(w.wantOwned(t, h), w.owned(t, w.shared())...) {
-		if l.Kind != driver.DependentTemplate { // it is copied from, and then not used
+		if l.Kind != driver.DependentTemplate { // nothing uses it after the copy
 			wantError(t, w.x.RemoveDependent(t.Context(), l), sandbox.Conflict, "")
 		}
 	}

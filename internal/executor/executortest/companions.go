@@ -206,7 +206,7 @@ func companionsStop(t *testing.T, w *world) {
 	wake(t, w.x, h)
 	w.awaitCompanion(t, h, sandbox.StateRunning)
 	w.wantOutput(t, db, "cat /data/kept", "kept\n")
-	w.run(t, db, "exec httpd -f -p 127.0.0.1:8769") // its program is the caller's to start
+	w.run(t, db, "exec httpd -f -p 127.0.0.1:8769") // the caller starts its program
 	must(t, w.x.AwaitPort(t.Context(), h, 8769))
 }
 
@@ -252,7 +252,7 @@ func companionsOfPool(t *testing.T, w *world) {
 func companionsKilled(t *testing.T, w *world) {
 	h := w.spawn(t, w.withCompanion())
 	w.run(t, h.Of("db"), "sleep 7012")
-	w.RemoveBehindBack(t, h) // its companion goes on
+	w.RemoveBehindBack(t, h) // its companion continues
 	must(t, w.x.Kill(t.Context(), h))
 	must(t, w.x.Kill(t.Context(), h))
 	left, err := w.x.Dependents(t.Context(), w.ref.LedgerID)

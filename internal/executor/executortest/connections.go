@@ -67,12 +67,12 @@ func testConnections(t *testing.T, cfg Config) {
 	})
 }
 
-// talk is a connection that sends a text, and ends its direction.
+// talk is a connection that sends a text and then ends its direction.
 func talk(text string, to io.Writer) driver.Connection {
 	return driver.Connection{Opened: func() {}, From: strings.NewReader(text), To: to}
 }
 
-// stalled returns an input without bytes, which ends with the test.
+// stalled returns an input that has no bytes until the test ends.
 func stalled(t *testing.T) io.Reader {
 	t.Helper()
 	out, in := io.Pipe()
@@ -145,7 +145,7 @@ func connectionWaits(t *testing.T, w *world, h driver.Handle) {
 }
 
 func connectionGivenUp(t *testing.T, w *world, h driver.Handle) {
-	for _, port := range []int{8003, 8004} { // one that sends all the time, one that stands still
+	for _, port := range []int{8003, 8004} { // one sends all the time, one does nothing
 		ctx, cancel := context.WithCancel(t.Context())
 		opened, ended := w.connect(ctx, h, port, stalled(t), io.Discard)
 		select {
@@ -156,7 +156,7 @@ func connectionGivenUp(t *testing.T, w *world, h driver.Handle) {
 		cancel()
 		wantError(t, wait(t, ended), sandbox.Timeout, "")
 	}
-	// A caller that takes no more is one that has given up.
+	// A caller whose writes fail has given up.
 	_, ended := w.connect(t.Context(), h, 8003, stalled(t), refusing{})
 	if err := wait(t, ended); !errors.Is(err, errRefused) {
 		t.Errorf("the error of a caller that refuses what it gets is %v", err)
@@ -188,7 +188,7 @@ func connectionsStandStill(t *testing.T, w *world, h driver.Handle) {
 	for i := range sandbox.MaxConnections {
 		from := stalled(t)
 		if i%2 == 0 {
-			from = endless{} // which the program does not read
+			from = endless{} // the program does not read it
 		}
 		opened, ended := w.connect(ctx, h, 8004, from, io.Discard)
 		<-opened

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// beside runs a bomb in one sandbox while another works, and returns how the bomb ended. The other must not
-// be affected.
+// beside runs a bomb in one sandbox while another one works, and returns how the bomb ended. It must not affect the
+// other one.
 func beside(t *testing.T, w *world, r sandbox.ExecRequest) (bombed driver.Handle, res shell) {
 	t.Helper()
 	bombed, other := w.spawn(t), w.spawn(t)
@@ -58,8 +58,8 @@ func memoryBomb(t *testing.T, w *world) {
 	w.wantOutput(t, h, "echo still here", "still here\n")
 }
 
-// tmpBomb fills every directory in memory. Killing the writer does not free their content, so together they
-// must leave enough memory for process 1.
+// tmpBomb fills every directory in memory. Killing the writer does not free their content, so together they must leave
+// process 1 enough memory.
 func tmpBomb(t *testing.T, w *world) {
 	h := w.spawn(t)
 	res := w.sh(t, h,
@@ -90,13 +90,13 @@ func descriptorBomb(t *testing.T, w *world) {
 	w.wantOutput(t, h, "echo still here", "still here\n")
 }
 
-// fileSize: a single file cannot exceed the disk limit, even while process 1 does not look.
+// fileSize: a single file cannot exceed the disk limit, even between the checks of process 1.
 func fileSize(t *testing.T, w *world) {
 	h := w.spawn(t, func(s *driver.SandboxSpec) { s.Resources.DiskMB = 2 })
 	bounded := func(file string) {
 		t.Helper()
 		var got string
-		// Process 1 kills the programs once after the use has grown past the limit: this command may be one of them.
+		// When the use exceeds the limit, process 1 kills the programs once. This command may be one of them.
 		eventually(t, "process 1 lets other programs be", func() bool {
 			got = w.sh(t, h, "[ $(wc -c < "+file+") -le 2000000 ] && echo bounded || wc -c < "+file).stdout()
 			return got != ""

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// filesOfAnyName: Linux takes every byte in a name but slash and NUL.
+// filesOfAnyName: Linux allows every byte in a name except slash and NUL.
 func filesOfAnyName(t *testing.T, w *world, h driver.Handle) {
 	w.sh(t, h, `mkdir -p any; cd any; d=$(printf 'd\377'); mkdir "$d"; echo 1 > "$d/$(printf '\300\200')"; ln -s "$d" "$(printf 'l\377')"`)
 	want := "5 any/ 755 \n5 any/d\xff/ 755 \n0 any/d\xff/\xc0\x80 644 1\n\n2 any/l\xff 777 d\xff\n"
@@ -30,8 +30,8 @@ func filesOfAnyName(t *testing.T, w *world, h driver.Handle) {
 	}
 }
 
-// busyWriter writes, truncates, renames and removes as fast as it can, and replaces files by pipes,
-// directories and links.
+// busyWriter writes, truncates, renames and removes as fast as it can. It replaces files by pipes, directories and
+// links.
 const busyWriter = `cd /workspace/busy && (
 i=0
 while :; do
@@ -43,7 +43,7 @@ while :; do
 	i=$((i+1))
 done ) >/dev/null 2>&1 &`
 
-// filesBusy copies a directory while a process writes to it at full speed: nothing hangs, and every copy
+// filesBusy copies a directory while a process writes to it at full speed. Nothing hangs, and every copy that is
 // reported as complete is a whole archive.
 func filesBusy(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
@@ -65,7 +65,7 @@ func filesBusy(t *testing.T, w *world, _ driver.Handle) {
 	}
 }
 
-// wholeArchive reads an archive, its end included, and checks that it holds the large file.
+// wholeArchive reads a complete archive, and checks that it contains the large file.
 func wholeArchive(r io.ReadCloser) error {
 	large := int64(0)
 	for entries := tar.NewReader(r); ; {
@@ -84,7 +84,7 @@ func wholeArchive(r io.ReadCloser) error {
 			large = n
 		}
 	}
-	_, err := io.Copy(io.Discard, r) // the error that a transfer ends with
+	_, err := io.Copy(io.Discard, r) // the transfer's final error
 	if large != 3000000 && err == nil {
 		err = errors.New("the large file is missing in an archive that is said to be complete")
 	}

@@ -44,9 +44,9 @@ func testDeadline(t *testing.T, cfg Config) {
 	})
 }
 
-// soon is a lifetime long enough to start, and soon over.
+// soon is a lifetime that suffices to start and ends soon after.
 func (w *world) soon() time.Duration {
-	if w.StandIn { // it starts slowly
+	if w.StandIn { // a stand-in starts slowly
 		return 10 * time.Second
 	}
 	return 2 * time.Second
@@ -60,7 +60,7 @@ func pausedDeadline(t *testing.T, w *world) {
 	if !w.x.Capabilities().Pause {
 		t.Skip("the backend cannot pause")
 	}
-	const in = 6 * time.Second // a busy machine takes some of it to start
+	const in = 6 * time.Second // a busy machine needs part of it to start
 	h := w.spawn(t, deadlineIn(in))
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepPause))
 	time.Sleep(in) //nolint:forbidigo // until its deadline has passed
@@ -71,7 +71,7 @@ func pausedDeadline(t *testing.T, w *world) {
 	w.awaitStopped(t, h)
 }
 
-// attacker tries, with the rights of the sandbox's user, to trace, stop, starve and read process 1.
+// attacker uses the rights of the sandbox's user to trace, stop, starve and read process 1.
 //
 //go:embed testdata/attacker.go
 var attacker string
@@ -103,7 +103,7 @@ func attackedDeadline(t *testing.T, w *world) {
 	}
 }
 
-// harmless attacks succeed: the kernel takes these signals, and never delivers them to process 1.
+// harmless are attacks that succeed: the kernel accepts these signals but never delivers them to process 1.
 var harmless = map[string]bool{"SIGSTOP": true, "SIGKILL": true, "SIGTSTP": true}
 
 func attackedCommand(t *testing.T, w *world) {

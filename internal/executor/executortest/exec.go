@@ -18,13 +18,13 @@ type shell struct{ sandbox.ExecResult }
 
 func (s shell) stdout() string { return string(s.Stdout) }
 
-// sh runs a script and fails the test only if the backend does not run it.
+// sh runs a script. It fails the test only if the backend does not run it.
 func (w *world) sh(t *testing.T, h driver.Handle, script string) shell {
 	t.Helper()
 	return w.exec(t, h, sandbox.ExecRequest{Command: []string{"sh", "-c", script}})
 }
 
-// user returns the user and group that code of a sandbox runs as, as uid:gid.
+// user returns the user and group of a sandbox's code, as uid:gid.
 func (w *world) user(t *testing.T, h driver.Handle) string {
 	t.Helper()
 	return strings.TrimSpace(w.sh(t, h, "echo $(id -u):$(id -g)").stdout())
@@ -199,7 +199,7 @@ func execStreamed(t *testing.T, w *world, h driver.Handle) {
 		ended <- outcome{res, err}
 	}()
 	line := make([]byte, 6)
-	_, err = io.ReadFull(out, line) // it arrives although the command has not ended
+	_, err = io.ReadFull(out, line) // it arrives before the command has ended
 	must(t, err)
 	_, err = io.WriteString(keys, "back\n")
 	must(t, err)
@@ -225,7 +225,7 @@ func (w *world) alive(t *testing.T, h driver.Handle, mark string) int {
 	return n
 }
 
-// stubborn is a script whose grandchild leaves its session, its parent and ignores SIGTERM.
+// stubborn is a script whose grandchild leaves its session and its parent, and ignores SIGTERM.
 func stubborn(seconds int) string {
 	return fmt.Sprintf(`trap "" TERM; (setsid sh -c 'trap "" TERM HUP; sleep %d' &) ; sleep %d`, seconds, seconds)
 }
@@ -289,7 +289,7 @@ func execBackground(t *testing.T, w *world, h driver.Handle) {
 	if n := w.alive(t, h, "sleep 7003"); n != 1 {
 		t.Errorf("%d background processes live on, want 1", n)
 	}
-	w.sh(t, h, "kill "+res.stdout()) // and no other test's
+	w.sh(t, h, "kill "+res.stdout()) // without affecting another test's process
 	eventually(t, "process 1 has reaped the ended processes", func() bool {
 		return strings.TrimSpace(w.sh(t, h, "grep -l '^State:.Z' /proc/[0-9]*/status 2>/dev/null").stdout()) == ""
 	})

@@ -1,5 +1,5 @@
-// Package executortest is the contract of driver.Executor as one suite of tests. Every backend
-// passes it, skipping only what its capabilities exclude.
+// Package executortest is the contract of driver.Executor as one suite of tests. Every backend passes it, and skips
+// only what its capabilities exclude.
 package executortest
 
 import (
@@ -15,34 +15,33 @@ import (
 
 // Config configures the suite for a backend.
 type Config struct {
-	// New returns an executor, always of the same backend instance. The suite closes it.
+	// New returns an executor, always for the same backend instance. The suite closes it.
 	New func(t *testing.T) driver.Executor
-	// Timed is New for executors whose removals of sandboxes are timed, and Removing is the time that the backend
-	// itself has taken for these; nil if that cannot be measured.
+	// Timed is New for an executor whose removals of sandboxes are timed. Removing is the time that the backend itself
+	// took for them; nil if that cannot be measured.
 	Timed    func(t *testing.T) driver.Executor
 	Removing func() time.Duration
 	// Image has a POSIX shell and the usual commands, if the backend runs commands.
 	Image string
-	// MissingImage does not exist; empty means the name of a missing Docker image. ImageUnseen: only
-	// Provision detects that.
+	// MissingImage does not exist; empty means the name of a missing Docker image. ImageUnseen means that only Provision
+	// detects that.
 	MissingImage string
 	ImageUnseen  bool
-	// Resources are those of sandboxes; the zero value means small ones.
+	// Resources are the resources of sandboxes; the zero value means small ones.
 	Resources sandbox.Resources
 	// Runtime is the container runtime of sandboxes; empty means the engine's own.
 	Runtime string
-	// StandIn: the tested backend is a stand-in, which does not limit memory and network as the real one
-	// does.
+	// StandIn means that the tested backend is a stand-in. Unlike the real one, it does not limit memory and network.
 	StandIn bool
-	// RemoveBehindBack and StopBehindBack change a sandbox without the executor. RemoveBehindBack is nil if
-	// only the backend can remove sandboxes.
+	// RemoveBehindBack and StopBehindBack change a sandbox without the executor. RemoveBehindBack is nil if only the
+	// backend can remove sandboxes.
 	RemoveBehindBack, StopBehindBack func(t *testing.T, h driver.Handle)
 	// BreakChannel ends the process that serves a sandbox's channel; nil if there is none.
 	BreakChannel func(t *testing.T, h driver.Handle)
 	// Without names parts of the suite, or rows as part/row, that cannot run here, with the reason. The rows of the
 	// deadline's attacker are its attacks, which may succeed here.
 	Without map[string]string
-	// FewAttempts: attacks are tried as often as without SANDBOX_TEST_LONG.
+	// FewAttempts limits attacks to the number of attempts without SANDBOX_TEST_LONG.
 	FewAttempts bool
 	// SharedLimits are resources that a sandbox can exhaust for others, because the kernel counts them for
 	// all sandboxes together.
@@ -101,7 +100,7 @@ type world struct {
 	ref driver.EnvironmentRef
 }
 
-// newWorld provisions an environment, and checks at the end of the test that nothing of it is left.
+// newWorld provisions an environment. At the end of the test it checks that nothing of it is left.
 func newWorld(t *testing.T, cfg Config) *world {
 	t.Helper()
 	x := cfg.New(t)
@@ -144,7 +143,7 @@ func (w *world) resources() sandbox.Resources {
 	return sandbox.Resources{MemoryMB: 64, CPUMillis: 1000, PIDs: 64}
 }
 
-// needBackend skips a test of limits that a stand-in lacks.
+// needBackend skips a test of limits on a stand-in, which lacks them.
 func (w *world) needBackend(t *testing.T) {
 	t.Helper()
 	if w.StandIn {
@@ -198,7 +197,7 @@ func (w *world) spec() driver.SandboxSpec {
 	}
 }
 
-// spawn creates a sandbox from a spec changed by the given functions.
+// spawn creates a sandbox from a spec, which the given functions change.
 func (w *world) spawn(t *testing.T, change ...func(*driver.SandboxSpec)) driver.Handle {
 	t.Helper()
 	spec := w.spec()
@@ -216,7 +215,7 @@ func (w *world) state(t *testing.T, h driver.Handle) sandbox.State {
 	return o.State
 }
 
-// wantState waits a moment: Engine 20.10 reports a container as paused for a while after it was thawed.
+// wantState waits for a moment: Engine 20.10 reports a container as paused for a while after its thaw.
 func (w *world) wantState(t *testing.T, h driver.Handle, want sandbox.State) {
 	t.Helper()
 	testwait.NoError(t, 2*time.Second, "the sandbox is "+string(want), func() error {
@@ -252,7 +251,7 @@ func wake(t *testing.T, x driver.Lifecycle, h driver.Handle) {
 	must(t, err)
 }
 
-// wantError checks code and, unless empty, reason.
+// wantError checks the code and, unless empty, the reason.
 func wantError(t *testing.T, err error, code sandbox.Code, reason sandbox.Reason) {
 	t.Helper()
 	if sandbox.CodeOf(err) != code || (reason != "" && sandbox.ReasonOf(err) != reason) {
@@ -261,7 +260,7 @@ func wantError(t *testing.T, err error, code sandbox.Code, reason sandbox.Reason
 	}
 }
 
-// Compile compiles a Go program, given as the source of its main package, to a static Linux binary.
+// Compile compiles a Go program to a static Linux binary. source is its main package.
 func Compile(t testing.TB, source string, env ...string) []byte {
 	t.Helper()
 	return compile(t, map[string]string{"main.go": source}, env...)

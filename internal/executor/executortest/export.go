@@ -49,7 +49,7 @@ func testExport(t *testing.T, cfg Config) {
 
 const exported = "0 memory/day.md 640 it rained\n"
 
-// remembering creates a sandbox with a file in /data, and another one.
+// remembering creates a sandbox with a file in /data and another file.
 func (w *world) remembering(t *testing.T) driver.Handle {
 	t.Helper()
 	h := w.spawn(t)
@@ -131,7 +131,7 @@ func exportMissing(t *testing.T, w *world) {
 	wantError(t, err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
 }
 
-// exportedMegabytes is more than any buffer on the way holds. A stand-in takes long for much.
+// exportedMegabytes exceeds all buffers on the path. It is smaller for a stand-in, which is slow.
 func (w *world) exportedMegabytes() int64 {
 	if w.StandIn {
 		return 48
@@ -175,8 +175,8 @@ func exportTimedOut(t *testing.T, w *world) {
 	w.wantState(t, h, sandbox.StateRunning)
 }
 
-// exportConsistent repeatedly exports while a program writes in order: the second file is never ahead of the
-// first, although much lies between them.
+// exportConsistent exports repeatedly while a program writes in order. The second file is never ahead of the first,
+// although much data lies between them.
 func exportConsistent(t *testing.T, w *world) {
 	w.needExec(t)
 	h := w.spawn(t)
@@ -195,7 +195,7 @@ func exportConsistent(t *testing.T, w *world) {
 		if first != second && first != second+1 {
 			t.Errorf("the program had written %d and then %d", first, second)
 		}
-		if first < last { // on a busy machine it may not have come further
+		if first < last { // it may be no further on a busy machine
 			t.Errorf("the program stands at %d, and stood at %d before", first, last)
 		}
 		last = first
@@ -209,7 +209,7 @@ func (w *world) counters(t *testing.T, h driver.Handle) (first, second int) {
 		name, number, _ := strings.Cut(strings.TrimSpace(line), " ")
 		n, err := strconv.Atoi(number)
 		if err != nil {
-			continue // the file in the making
+			continue // a file that is being written
 		}
 		switch name {
 		case "a":
@@ -221,7 +221,7 @@ func (w *world) counters(t *testing.T, h driver.Handle) (first, second int) {
 	return first, second
 }
 
-// exportWithout describes the files of an export except one: name and content.
+// exportWithout describes all files of an export except one: name and content.
 func (w *world) exportWithout(t *testing.T, h driver.Handle, without string) string {
 	t.Helper()
 	r, err := w.x.Export(t.Context(), h)
@@ -279,7 +279,7 @@ func exportLarge(t *testing.T, w *world) {
 		var n int64
 		n, err = io.CopyN(io.Discard, r, 10<<20)
 		read += n
-		runtime.GC() // what is held counts, not what was not collected yet
+		runtime.GC() // count only live memory, not garbage
 		runtime.ReadMemStats(&now)
 		// Other tests grow it too.
 		if grown := int64(now.HeapAlloc) - int64(before.HeapAlloc); grown > w.exportedMegabytes()<<20/4 {
@@ -292,7 +292,7 @@ func exportLarge(t *testing.T, w *world) {
 	must(t, r.Close())
 }
 
-// exportRestored moves a sandbox's data to another one, using both ends of the contract.
+// exportRestored moves a sandbox's data to another sandbox, with both ends of the contract.
 func exportRestored(t *testing.T, w *world) {
 	w.needExec(t)
 	from, to := w.spawn(t), w.spawn(t)

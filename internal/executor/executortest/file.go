@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// write writes a file to a path as a user would give it.
+// write writes a file to a path as a user gives it.
 func (w *world) write(t *testing.T, h driver.Handle, path, content string, mode fs.FileMode) error {
 	t.Helper()
 	f, err := sandbox.FileWrite{Path: path, Mode: mode}.Normalize()
@@ -119,14 +119,14 @@ func fileRemove(t *testing.T, w *world, h driver.Handle) {
 	must(t, remove("/workspace/rm/empty", false))
 	wantError(t, remove("/workspace/rm/full", false), sandbox.Conflict, sandbox.ReasonWriteFailed)
 	must(t, remove("/workspace/rm/full", true))
-	must(t, remove("/workspace/rm/link", true)) // the link, and not what it leads to
+	must(t, remove("/workspace/rm/link", true)) // removes the link, not its target
 	w.wantOutput(t, h, "find rm | sort", "rm\nrm/kept\nrm/kept/f\n")
 	wantError(t, remove("/workspace/rm/f", false), sandbox.NotFound, sandbox.ReasonFileNotFound)
 	wantError(t, remove("/workspace/rm/f", true), sandbox.NotFound, sandbox.ReasonFileNotFound)
 	wantError(t, remove("/workspace", true), sandbox.Invalid, "")
 }
 
-// fileEscape: nothing that a sandbox puts in the way leads a single operation outside.
+// fileEscape: nothing that a sandbox prepares leads an operation on one path outside.
 func fileEscape(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "mkdir -p gates; cd gates; echo safe > /tmp/mark-7300; ln -s /tmp abs; ln -s ../../tmp up; ln -s abs "+
@@ -157,8 +157,8 @@ func fileEscape(t *testing.T, w *world, _ driver.Handle) {
 	w.wantOutput(t, h, "find / -name '*-7300' 2>/dev/null; cat /tmp/mark-7300", "/tmp/mark-7300\nsafe\n")
 }
 
-// fileRace is filesRace for operations on one path: a directory keeps being swapped for a link out of it, and
-// files outside are neither changed nor seen.
+// fileRace is filesRace for operations on one path. A directory keeps being swapped for a link to the outside. Files
+// outside are neither changed nor seen.
 func fileRace(t *testing.T, w *world, _ driver.Handle) {
 	h := w.spawn(t)
 	w.sh(t, h, "echo outside > /tmp/1; mkdir -p race/a && echo within > race/a/1; ln -s /tmp race/b && cd race && "+

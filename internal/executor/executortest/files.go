@@ -49,8 +49,8 @@ func testFiles(t *testing.T, cfg Config) {
 	}
 }
 
-// pack creates a tar stream. A header without a type is a file if it has content, a link if it has a target,
-// otherwise a directory.
+// pack creates a tar stream. A header without a type is a file if it has content, a link if it has a target, otherwise
+// a directory.
 func pack(t *testing.T, entries ...tar.Header) *bytes.Buffer {
 	t.Helper()
 	var b bytes.Buffer
@@ -115,7 +115,7 @@ func filesRoundTrip(t *testing.T, w *world, h driver.Handle) {
 	if got := unpack(t, out); got != want {
 		t.Errorf("read back\n%s\nwant\n%s", got, want)
 	}
-	out, err = w.x.CopyFrom(t.Context(), h, "/workspace/round/trip/dir/link") // names what it leads to
+	out, err = w.x.CopyFrom(t.Context(), h, "/workspace/round/trip/dir/link") // the link is followed
 	must(t, err)
 	if got := unpack(t, out); got != "0 link 644 deep\n" {
 		t.Errorf("through a link: %q", got)

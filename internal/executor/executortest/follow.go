@@ -182,7 +182,7 @@ func followStopped(t *testing.T, w *world) {
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 }
 
-// followOutput reads the output of commands: both streams, while they run, and no more than is kept.
+// followOutput reads the output of commands: both streams, while the commands run, up to the limit.
 func followOutput(t *testing.T, w *world) {
 	h := w.spawn(t)
 	r := named(t, "sh", "-c", "echo first; echo problem >&2; sleep 2; echo last; exit 3")

@@ -46,7 +46,7 @@ func testHardening(t *testing.T, cfg Config) {
 	}
 }
 
-// hardened are checks from inside a sandbox.
+// hardened are checks that run in a sandbox.
 var hardened = []struct{ name, script, want string }{
 	{"workspace belongs to the user",
 		"for f in /workspace /data /workspace/config.json; do [ $(stat -c %u:%g $f) = $(id -u):$(id -g) ] && echo yes; done",
@@ -111,7 +111,7 @@ func otherUser(t *testing.T, w *world) {
 	}
 }
 
-// prober tries what a sandbox must not get, one system call after another.
+// prober tries forbidden system calls one after another.
 //
 //go:embed testdata/prober.go
 var prober string
@@ -159,7 +159,7 @@ var refusals = map[string]syscall.Errno{
 // permitted are calls that change nothing for user 0.
 var permitted = map[string]bool{"setuid 0: succeeded with 0": true, "setgid 0: succeeded with 0": true}
 
-// exerciser uses what programs need, one group of system calls after another.
+// exerciser uses the system calls that programs need, one group after another.
 //
 //go:embed testdata/exerciser.go
 var exerciser string

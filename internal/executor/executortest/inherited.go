@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 )
 
-// inherits restores a snapshot of one sandbox's /data in another, as the next generation of a lease gets it.
+// inherits restores a snapshot of one sandbox's /data in another one, as for the next generation of a lease.
 func (w *world) inherits(t *testing.T, from, to driver.Handle) {
 	t.Helper()
 	store, err := snapshotstore.Open(t.Context(), "file://"+filepath.ToSlash(t.TempDir()))
@@ -25,8 +25,8 @@ func (w *world) inherits(t *testing.T, from, to driver.Handle) {
 	must(t, errors.Join(driver.Unpack(t.Context(), w.x, to, "/data", archive)))
 }
 
-// exportInherited: what a generation left in /data belongs to the next one, although that has another user. Links
-// out of /data change nothing that they name.
+// exportInherited: the next generation owns what a generation left in /data, although it has another user. Links out of
+// /data do not change their targets.
 func exportInherited(t *testing.T, w *world) {
 	w.needExec(t)
 	from, to := w.spawn(t), w.spawn(t)

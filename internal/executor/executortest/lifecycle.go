@@ -111,7 +111,7 @@ func (w *world) sleepModes() []sandbox.SleepMode {
 
 func killRemoved(t *testing.T, w *world) {
 	if w.RemoveBehindBack == nil {
-		t.Skip("nobody else can remove a sandbox of the backend")
+		t.Skip("only the backend can remove its sandboxes")
 	}
 	h := w.spawn(t)
 	w.RemoveBehindBack(t, h)
@@ -128,7 +128,7 @@ func sleepAndWake(t *testing.T, w *world, mode sandbox.SleepMode) {
 		}
 	}
 	h := w.spawn(t)
-	for range 2 { // the second time it is asleep, then awake, already
+	for range 2 { // the second time it is already asleep, then awake
 		must(t, w.x.Sleep(t.Context(), h, mode))
 		w.wantState(t, h, asleep)
 	}
@@ -138,7 +138,7 @@ func sleepAndWake(t *testing.T, w *world, mode sandbox.SleepMode) {
 	}
 }
 
-// wakeTells: without it nothing shows that the CPU time of a sandbox counts from zero.
+// wakeTells: only Wake shows that the CPU time of a sandbox counts from zero.
 func wakeTells(t *testing.T, w *world) {
 	h := w.spawn(t)
 	if w.x.Capabilities().Records {
@@ -262,7 +262,7 @@ func killRemovesFiles(t *testing.T, w *world) {
 	must(t, w.x.Spawn(t.Context(), spec))
 	w.sh(t, spec.Handle, "echo secret > /workspace/mine; echo secret > /data/mine")
 	must(t, w.x.Kill(t.Context(), spec.Handle))
-	must(t, w.x.Spawn(t.Context(), spec)) // the same id, so that left volumes would be found
+	must(t, w.x.Spawn(t.Context(), spec)) // with the same id, so that it would find leftover volumes
 	if got := w.sh(t, spec.Handle, "ls -A /workspace /data").stdout(); got != "/data:\n\n/workspace:\nconfig.json\n" {
 		t.Errorf("a new sandbox begins with %q", got)
 	}

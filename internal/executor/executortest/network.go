@@ -46,7 +46,7 @@ func noNetwork(t *testing.T, w *world) {
 	w.wantOutput(t, h, "ls /sys/class/net; ip route; ip -6 route | grep -v ' lo '", "lo\n")
 }
 
-// fullNetworksApart: each sandbox listens and reaches itself, and neither reaches the other.
+// fullNetworksApart: each sandbox listens and reaches itself. Neither reaches the other.
 func fullNetworksApart(t *testing.T, w *world) {
 	w.needExec(t)
 	w.needFull(t)
@@ -57,8 +57,8 @@ func fullNetworksApart(t *testing.T, w *world) {
 			w.address(t, h))
 		w.wantOutput(t, h, call, "heard\n")
 	}
-	// Engines may leave gaps while they make other networks (docs/guides/security.md), each of the length of a call of
-	// iptables: a way that stands open is open each time, for seconds.
+	// Engines may leave gaps while they create other networks (docs/guides/security.md). Each gap lasts for one call of
+	// iptables. A path that is really open is open at each attempt, for seconds.
 	for from, to := range map[driver.Handle]driver.Handle{a: b, b: a} {
 		w.wantOutput(t, from, fmt.Sprintf("for i in 1 2 3 4 5 6 7 8; do nc -w 2 %s 7001 </dev/null 2>/dev/null | grep -q "+
 			"heard || { echo closed; break; }; sleep 0.5; done",

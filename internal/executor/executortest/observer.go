@@ -39,7 +39,7 @@ func testObserver(t *testing.T, cfg Config) {
 
 func inspectReports(t *testing.T, w *world) {
 	spec := w.spec()
-	before := time.Now().Add(-time.Minute) // the backend's clock may differ a little
+	before := time.Now().Add(-time.Minute) // the backend's clock may differ slightly
 	must(t, w.x.Spawn(t.Context(), spec))
 	got, err := w.x.Inspect(t.Context(), spec.Handle)
 	must(t, err)
@@ -174,8 +174,8 @@ func usageCPU(t *testing.T, w *world) {
 	}
 }
 
-// boots expects each start and stop once from a backend that records them, even for a killed sandbox; from
-// others only the latest boot.
+// boots: a backend that records boots reports each start and stop once, even for a killed sandbox. Other backends
+// report only the latest boot.
 func boots(t *testing.T, w *world) {
 	records := w.x.Capabilities().Records
 	ask := func(h driver.Handle) []driver.Boot {
@@ -221,7 +221,7 @@ func boots(t *testing.T, w *world) {
 	}
 }
 
-// wantRemembered checks what the backend reports of a removed sandbox: nothing, or when it ended.
+// wantRemembered checks what the backend reports about a removed sandbox: nothing, or when it ended.
 func (w *world) wantRemembered(t *testing.T, h driver.Handle, before driver.Boot) {
 	t.Helper()
 	ran, err := w.x.Boots(t.Context(), h)
@@ -233,7 +233,7 @@ func (w *world) wantRemembered(t *testing.T, h driver.Handle, before driver.Boot
 		t.Fatalf("removed it ran as %+v", ran)
 	}
 	i := ran[0]
-	// An event may come a little later.
+	// An event may be slightly late.
 	started := i.StartedAt.IsZero() || i.StartedAt.Sub(before.StartedAt).Abs() < time.Second
 	if !started || i.StoppedAt.Before(before.StartedAt) || i.RemovedAt.Before(i.StoppedAt) ||
 		i.RemovedAt.After(time.Now().Add(time.Second)) {
@@ -241,7 +241,7 @@ func (w *world) wantRemembered(t *testing.T, h driver.Handle, before driver.Boot
 	}
 }
 
-// watching collects what a Watch reports.
+// watching collects the reports of a Watch.
 type watching struct {
 	mu   sync.Mutex
 	seen []string

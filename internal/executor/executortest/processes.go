@@ -13,8 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// testProcesses works for every backend: its processes are echo and sleep, run by a shell if the backend has
-// one.
+// testProcesses works for every backend: its processes are echo and sleep, run by a shell if the backend has one.
 func testProcesses(t *testing.T, cfg Config) {
 	w := newWorld(t, cfg)
 	shared := w.spawn(t)
@@ -188,7 +187,7 @@ func processStopped(t *testing.T, w *world) {
 	must(t, w.x.Sleep(t.Context(), h, sandbox.SleepStop))
 	select {
 	case err := <-ended:
-		// Either it was told to end and has said so, or the sandbox was quicker.
+		// Either the process reports that it was asked to end, or the sandbox ended first.
 		if err != nil {
 			wantError(t, err, sandbox.UnknownOutcome, "")
 		}

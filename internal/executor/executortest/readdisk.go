@@ -15,14 +15,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// onDisk describes what ReadDisk returns, one entry per line. Other files are the backend's.
+// onDisk describes the result of ReadDisk, one entry per line. The backend owns other files.
 func (w *world) onDisk(t *testing.T, h driver.Handle, path string) (string, error) {
 	t.Helper()
 	r, err := w.disk(t).ReadDisk(t.Context(), h, path)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = r.Close() }() // only read
+	defer func() { _ = r.Close() }() // the stream was only read
 	var lines []string
 	for tr := tar.NewReader(r); ; {
 		e, err := tr.Next()
@@ -39,7 +39,7 @@ func (w *world) onDisk(t *testing.T, h driver.Handle, path string) (string, erro
 	}
 }
 
-// disk skips the test unless the backend reads files of sandboxes at rest.
+// disk skips the test unless the backend reads files of sleeping sandboxes.
 func (w *world) disk(t *testing.T) driver.DiskReader {
 	t.Helper()
 	disk, ok := w.x.(driver.DiskReader)
@@ -76,7 +76,7 @@ func readDisk(t *testing.T, w *world) {
 	wantError(t, err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 }
 
-// readDiskOfAttacker freezes and reads a sandbox whose code forks, spins, and changes links on the way all the time.
+// readDiskOfAttacker freezes and reads a sandbox whose code always forks, spins, and changes links on the path.
 func readDiskOfAttacker(t *testing.T, w *world) {
 	w.disk(t)
 	w.needExec(t)
@@ -112,7 +112,7 @@ func readDiskOfAttacker(t *testing.T, w *world) {
 	}
 }
 
-// atRest runs a script in a sandbox, and freezes it or else stops it.
+// atRest runs a script in a sandbox, then pauses it. A backend that cannot pause stops it.
 func (w *world) atRest(t *testing.T, h driver.Handle, script string) {
 	t.Helper()
 	if got := w.sh(t, h, "exec 2>&1; set -e; "+script); got.ExitCode != 0 {
@@ -125,7 +125,7 @@ func (w *world) atRest(t *testing.T, h driver.Handle, script string) {
 	must(t, w.x.Sleep(t.Context(), h, mode))
 }
 
-// binder makes a socket.
+// binder creates a socket.
 const binder = `package main
 
 import "syscall"
@@ -141,7 +141,7 @@ func main() {
 }
 `
 
-// readDiskOfHostileFiles reads what must not stop a reader or lead it elsewhere.
+// readDiskOfHostileFiles reads files that must not stop a reader or lead it elsewhere.
 func readDiskOfHostileFiles(t *testing.T, w *world) {
 	w.disk(t)
 	w.needExec(t)
@@ -185,7 +185,7 @@ func readDiskOfHostileFiles(t *testing.T, w *world) {
 	must(t, w.x.Kill(t.Context(), h))
 }
 
-// readDiskOfHostileRoots reads a directory that is another kind of file, or behind a link.
+// readDiskOfHostileRoots reads a directory that is another kind of file or behind a link.
 func readDiskOfHostileRoots(t *testing.T, w *world) {
 	w.disk(t)
 	w.needExec(t)
@@ -206,7 +206,7 @@ func readDiskOfHostileRoots(t *testing.T, w *world) {
 	}
 }
 
-// readDiskTooLarge gives up reading files that are nothing but holes. The sandbox is then removed without delay.
+// readDiskTooLarge gives up reading files that consist of holes. It then removes the sandbox without delay.
 func readDiskTooLarge(t *testing.T, w *world) {
 	w.disk(t)
 	w.needExec(t)
@@ -222,7 +222,7 @@ func readDiskTooLarge(t *testing.T, w *world) {
 	if err == nil || n >= 81<<30 {
 		t.Errorf("all %d bytes were read", n)
 	}
-	_ = r.Close() // the error is that of the read
+	_ = r.Close() // the read returned the error
 	must(t, w.x.Kill(t.Context(), h))
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("giving up and removing took %s", took)

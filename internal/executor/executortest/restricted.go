@@ -13,13 +13,12 @@ import (
 //go:embed testdata/reacher.go
 var reacher string
 
-// Outside stands in for the Internet. It answers for Host and Other, over HTTP and HTTPS on their usual
-// ports.
+// Outside stands in for the Internet. It answers for Host and Other over HTTP and HTTPS, on their usual ports.
 type Outside struct {
 	Host, Other string
-	// PrivateCIDRs are those of the rules, if the outside has a private address.
+	// PrivateCIDRs are the rules' private ranges, if the outside has a private address.
 	PrivateCIDRs []string
-	// Vouched: variables of a sandbox name a CA that signed both certificates.
+	// Vouched means that variables of a sandbox name a CA that signed both certificates.
 	Vouched bool
 }
 
@@ -28,7 +27,7 @@ func (o Outside) rules(host string) sandbox.Egress {
 	return sandbox.Egress{Allow: []sandbox.EgressRule{{Host: host}}, PrivateCIDRs: o.PrivateCIDRs}
 }
 
-// restricted is a world whose network is restricted.
+// restricted is a world with a restricted network.
 type restricted struct {
 	*world
 	program []byte

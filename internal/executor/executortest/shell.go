@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// line runs a shell line and returns its result, with the state that it left behind.
+// line runs a shell line and returns its result, with the state that the line left.
 func (w *world) line(t *testing.T, h driver.Handle, line string, env map[string]string) shell {
 	t.Helper()
 	r, err := sandbox.ExecRequest{Session: "contract", Shell: line, Env: env, Cwd: "/workspace"}.Normalize()
@@ -69,10 +69,10 @@ func shellIsAsOneKnowsIt(t *testing.T, w *world, h driver.Handle) {
 	if res.Shell == nil || res.Shell.Set["NEW"] != "1" || time.Since(began) > patience {
 		t.Errorf("with a process left behind: %+v after %s", res.ExecResult, time.Since(began))
 	}
-	w.sh(t, h, "kill "+res.stdout()) // and no other test's
+	w.sh(t, h, "kill "+res.stdout()) // without affecting another test's process
 }
 
-// shellThatDoesNotTell: none of these leaves any state, and none is an error.
+// shellThatDoesNotTell: none of these lines reports a state, and none is an error.
 func shellThatDoesNotTell(t *testing.T, w *world, h driver.Handle) {
 	for _, line := range []string{"export NEW=1; kill -9 $$", "export NEW=1; exec true", "export NEW=1; trap - EXIT"} {
 		if res := w.line(t, h, line, nil); res.Shell != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/audit"
 )
 
-// valve is a writer that can be held up.
+// valve is a writer that a test can block.
 type valve struct {
-	mu   sync.Mutex // guards what follows, and is held while nothing gets through
+	mu   sync.Mutex // guards what follows, and is locked while the writer blocks
 	text bytes.Buffer
 }
 
@@ -53,7 +53,7 @@ func TestWhatCannotBeWrittenIsCountedAndNeverWaitedFor(t *testing.T) {
 		}
 		quiet.Add(audit.Record{Kind: audit.Closed, Verdict: audit.Allowed})
 		out.mu.Unlock()
-		time.Sleep(2 * time.Second) // of the bubble: drops are reported each second
+		time.Sleep(2 * time.Second) // in the bubble: drops are reported each second
 		var written, dropped, others int64
 		for _, r := range out.records(t) {
 			switch {
@@ -78,7 +78,7 @@ func TestCloseWritesWhatIsLeft(t *testing.T) {
 	out := &valve{}
 	log := audit.New(out, func() time.Time { return time.Unix(1_790_000_000, 0) })
 	s := log.Source("a")
-	for range 1500 { // all at one time: more than a sandbox's share
+	for range 1500 { // all at the same time: more than a sandbox's share
 		s.Add(audit.Record{Kind: audit.Closed, Host: strings.Repeat("x", 5000)})
 	}
 	s.Release()

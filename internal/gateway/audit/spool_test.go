@@ -20,7 +20,7 @@ func openSpool(t *testing.T, dir string, now time.Time) *audit.Spool {
 	return s
 }
 
-// write keeps lines, numbered from first on, of a width that fills files.
+// write writes numbered lines from first to last, of a width that fills files.
 func write(t *testing.T, s *audit.Spool, first, last, width int) {
 	t.Helper()
 	for n := first; n <= last; n++ {
@@ -30,7 +30,7 @@ func write(t *testing.T, s *audit.Spool, first, last, width int) {
 	}
 }
 
-// readAll follows a spool to its end, as a reader does who remembers where it is.
+// readAll follows a spool to its end, like a reader that remembers its position.
 func readAll(t *testing.T, s *audit.Spool, from audit.Position) (records []string, at audit.Position) {
 	t.Helper()
 	for at = from; ; {
@@ -68,7 +68,7 @@ func TestAReaderGoesOnWhereItWasAcrossRuns(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// A crash in the middle of a line, and a clock that was set back.
+	// There is a crash in the middle of a line, and a clock that was set back.
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	if err != nil || len(files) != 1 {
 		t.Fatal(files, err)

@@ -34,13 +34,13 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// gateway is one run of the gateway on a directory.
+// gateway is one run of the gateway in a directory.
 type gateway struct {
 	*control.Client
 	end func()
 }
 
-// nowhere is a DNS in which every name has a public address, at which nothing listens.
+// nowhere is a DNS in which every name has a public address without a listener.
 type nowhere struct{}
 
 func (nowhere) LookupNetIP(_ context.Context, network, _ string) ([]netip.Addr, error) {
@@ -99,7 +99,7 @@ func start(t *testing.T, root string) *gateway {
 		must(t, spool.Close())
 	}
 	t.Cleanup(g.end)
-	for { // until the socket is there
+	for { // until the socket exists
 		if _, err = g.Status(t.Context()); err == nil {
 			return g
 		}
@@ -128,7 +128,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// ask asks a sandbox's socket for a host, and returns why not.
+// ask requests a host over a sandbox's socket, and returns the reason for the failure.
 func ask(t *testing.T, root, id string) string {
 	t.Helper()
 	conn, err := net.Dial("unix", filepath.Join(root, control.SandboxDir(id), control.ProxySocket))
@@ -143,7 +143,7 @@ func ask(t *testing.T, root, id string) string {
 	return res.Header.Get(proxy.ReasonHeader)
 }
 
-const allowed = string(egress.ConnectFailed) // as far as the outside of this test goes
+const allowed = string(egress.ConnectFailed) // the outside of this test has no listener
 
 func TestAGatewayRefusesUntilItHasSettings(t *testing.T) {
 	t.Parallel()
@@ -177,7 +177,7 @@ func TestAGatewayThatStartsAgainGoesOn(t *testing.T) {
 	if got := ask(t, root, "box-1"); got != "no socket" {
 		t.Errorf("a gateway that has ended answers %s", got)
 	}
-	// The file is cut off in the middle.
+	// The file is truncated.
 	must(t, os.WriteFile(filepath.Join(root, control.Dir, "sandboxes", "box-3.json"), []byte("{"), 0o600))
 	g = start(t, root)
 	for id, want := range map[string]string{"box-1": allowed, "box-2": "no socket", "box-3": "no socket"} {
@@ -228,7 +228,7 @@ func TestTellingTwiceIsTellingOnce(t *testing.T) {
 		must(t, g.Apply(t.Context(), control.Settings{Egress: sandbox.DefaultEgress()}))
 		must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1"}))
 	}
-	must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: "did:plc:ann"})) // of a pool
+	must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: "did:plc:ann"})) // from a pool
 	if got := ask(t, root, "box-1"); got != allowed {
 		t.Errorf("it says %s", got)
 	}
@@ -264,7 +264,7 @@ func TestAttemptsAreToldToAReaderThatComesLater(t *testing.T) {
 	g := start(t, root)
 	must(t, g.Add(t.Context(), control.Sandbox{ID: "box-1", Agent: "did:plc:ann"}))
 	ask(t, root, "box-1")
-	g.end() // with which all is written
+	g.end() // it flushes the log
 	g = start(t, root)
 	entries, err := g.Attempts(t.Context(), audit.Position{})
 	must(t, err)
@@ -281,7 +281,7 @@ func TestAttemptsAreToldToAReaderThatComesLater(t *testing.T) {
 	}
 }
 
-// TestASandboxThatTrustsTheGatewayHasItsAuthority, also after the gateway's next start; the credentials are in no file.
+// TestASandboxThatTrustsTheGatewayHasItsAuthority, even after the gateway's next start. The credentials are in no file.
 func TestASandboxThatTrustsTheGatewayHasItsAuthority(t *testing.T) {
 	root := t.TempDir()
 	g := start(t, root)

@@ -45,7 +45,7 @@ func onSocket(t *testing.T, root string, path ...string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// callLLM makes a call as the sandbox box-1 does, and returns the gateway's reason.
+// callLLM makes a call as the sandbox box-1, and returns the gateway's reason.
 func callLLM(t *testing.T, root string) string {
 	t.Helper()
 	client := onSocket(t, root, control.SandboxDir("box-1"), control.ProxySocket)

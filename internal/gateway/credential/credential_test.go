@@ -19,14 +19,14 @@ func open(t *testing.T, dir string) *credential.Broker {
 	return b
 }
 
-// TestTheAuthorityOutlivesTheGateway, which sandboxes trust by the files that they have.
+// TestTheAuthorityOutlivesTheGateway, because sandboxes trust it by files that they already have.
 func TestTheAuthorityOutlivesTheGateway(t *testing.T) {
 	dir, published := filepath.Join(t.TempDir(), "authority"), t.TempDir()
 	if err := open(t, dir).Publish(published); err != nil {
 		t.Fatal(err)
 	}
 	again := open(t, dir)
-	if err := again.Publish(published); err != nil { // once more into the same directory
+	if err := again.Publish(published); err != nil { // a second time into the same directory
 		t.Fatal(err)
 	}
 	leaf, err := again.Leaf("github.com")

@@ -35,7 +35,7 @@ func always(addrs ...string) names {
 	}
 }
 
-// wire records what is connected to; each address is reached, fails, or hangs until it is given up.
+// wire records the connections. Each address accepts, fails, or hangs until the attempt is given up.
 type wire struct {
 	mu      sync.Mutex // guards what follows
 	dialled []string
@@ -112,7 +112,7 @@ func TestOnlyThePermittedAddressesOfANameAreTried(t *testing.T) {
 	}
 }
 
-// net.Resolver writes IPv4 addresses in 16 bytes.
+// net.Resolver returns IPv4 addresses in 16 bytes.
 func TestIPv4InSixteenBytesFromTheResolverIsIPv4(t *testing.T) {
 	t.Parallel()
 	d := egress.Dialer{Connect: (&wire{}).connect, Resolver: names(func(network, _ string) ([]netip.Addr, error) {
@@ -156,7 +156,7 @@ func TestAnAddressThatHangsDelaysTheNextByItsHeadStart(t *testing.T) {
 		if err != nil || addr.String() != "1.1.1.1" {
 			t.Errorf("connected to %s, %v", addr, err)
 		}
-		if took := time.Since(began); took != 250*time.Millisecond { // the one that fails costs nothing
+		if took := time.Since(began); took != 250*time.Millisecond { // the failed address costs no time
 			t.Errorf("it took %s", took)
 		}
 	})

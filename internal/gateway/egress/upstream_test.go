@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/policy"
 )
 
-// corporate is an upstream proxy that answers every CONNECT, and then says what it was asked.
+// corporate is an upstream proxy that answers every CONNECT, and then sends the request back.
 func corporate(w http.ResponseWriter, r *http.Request) {
 	if r.Host == "denied.example:443" {
 		http.Error(w, "not here", http.StatusForbidden)
@@ -48,7 +48,7 @@ func TestEverythingGoesThroughAnUpstreamProxy(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d := &egress.Dialer{Resolver: names(nil)} // which is never asked
+		d := &egress.Dialer{Resolver: names(nil)} // it is never used
 		d.SetUpstream(up)
 		conn, addr, err := d.Dial(t.Context(), public(t), "github.com", 443)
 		if err != nil || addr.IsValid() {

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// BenchmarkLatency compares calls through the gateway with direct ones, alternating in one run, by their medians: a whole
-// answer, and the first line of a stream. The upstream thinks for 20 ms, far less than a model.
+// BenchmarkLatency compares calls through the gateway with direct ones, alternating in one run, by their medians: a
+// whole answer, and the first line of a stream. The upstream waits for 20 ms, far less than a model needs.
 func BenchmarkLatency(b *testing.B) {
 	w := newWorld(b)
 	w.set(config(sandbox.LLMOpenAI, plain))
@@ -57,7 +57,7 @@ func BenchmarkLatency(b *testing.B) {
 	report("first-line", first)
 }
 
-// took returns how long a call took, and until the first line.
+// took returns the duration of a call, and the time until the first line.
 func took(b *testing.B, c *http.Client, address, body string) (all, first time.Duration) {
 	b.Helper()
 	began := time.Now()
@@ -67,7 +67,7 @@ func took(b *testing.B, c *http.Client, address, body string) (all, first time.D
 	}
 	defer res.Body.Close()
 	in := bufio.NewReader(res.Body)
-	_, _ = in.ReadString('\n') // a whole answer has none
+	_, _ = in.ReadString('\n') // a whole answer has no line end
 	first = time.Since(began)
 	if _, err := io.Copy(io.Discard, in); err != nil || res.StatusCode != http.StatusOK {
 		b.Fatal(res.StatusCode, err)
@@ -75,7 +75,7 @@ func took(b *testing.B, c *http.Client, address, body string) (all, first time.D
 	return time.Since(began), first
 }
 
-// median returns it in milliseconds.
+// median returns the median in milliseconds.
 func median(d []time.Duration) float64 {
 	slices.Sort(d)
 	return float64(d[len(d)/2]) / float64(time.Millisecond)

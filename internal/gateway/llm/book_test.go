@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// clock is set by tests.
+// clock is a clock that tests set.
 type clock struct{ at atomic.Int64 }
 
 func (c *clock) set(text string) {
@@ -37,7 +37,7 @@ func at(text string) (*clock, option) {
 	return c, func(o *llm.Options) { o.Now = c.now }
 }
 
-// limited has a route with limits. Each call costs chatCost, and uses 27 tokens.
+// limited is a configuration of a route with limits. Each call costs chatCost and uses 27 tokens.
 func limited(lease, monthly sandbox.LLMLimits) llm.Config {
 	r := route(sandbox.LLMOpenAI, plain)
 	r.LeaseLimits, r.MonthlyLimits = lease, monthly
@@ -48,7 +48,7 @@ func (w *world) as(id string) {
 	w.caller.Store(&llm.Caller{Sandbox: id, Agent: "did:plc:ann", Lease: "lease-of-" + id, Generation: 1})
 }
 
-// spend makes calls until one is refused, and returns how many were not.
+// spend makes calls until one is refused, and returns the number of successful ones.
 func (w *world) spend() (int, answer) {
 	w.t.Helper()
 	for n := 0; ; n++ {
@@ -169,9 +169,9 @@ func TestWhatTheLedgerHasRecordedCounts(t *testing.T) {
 	w.set(c)
 	w.post(chatPath, chatBody)
 	c.Recorded["main"] = llm.Used{Requests: 4}
-	w.set(c) // it counts what it has already
+	w.set(c) // the gateway already counts these calls
 	c.Recorded["main"] = llm.Used{Requests: 2}
-	w.set(c) // it is behind
+	w.set(c) // the ledger is behind
 	if n, a := w.spend(); n != 1 || a.reason() != "limit_reached" {
 		t.Errorf("there are %d more calls: %+v", n, a)
 	}
@@ -231,7 +231,7 @@ func TestFiftyLeasesThatRaceExceedTheBudgetByOneCallAtMost(t *testing.T) {
 	t.Logf("%d calls waited for reservations", reserved.Load())
 }
 
-// copyDir copies a journal as it is on the disk.
+// copyDir copies a journal as it is on disk.
 func copyDir(t *testing.T, from string) string {
 	t.Helper()
 	to := filepath.Join(t.TempDir(), "copy")
@@ -254,7 +254,7 @@ func TestACallThatTheGatewayDidNotSurviveIsInterrupted(t *testing.T) {
 	must(t, res.Body.Close())
 	w.last()
 
-	// The last line is torn.
+	// The last line is incomplete.
 	files, err := filepath.Glob(filepath.Join(dir, "*.jsonl"))
 	must(t, err)
 	f, err := os.OpenFile(files[len(files)-1], os.O_APPEND|os.O_WRONLY, 0)

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// sharedRequest is a request, and what becomes of it: a refusal, or what is sent and reserved.
+// sharedRequest is a request and its result: a refusal, or what is sent and reserved.
 type sharedRequest struct {
 	Name   string             `json:"name"`
 	API    sandbox.LLMAPI     `json:"api"`
@@ -23,7 +23,7 @@ type sharedRequest struct {
 	Hide   bool               `json:"hide,omitempty"`
 }
 
-// sharedAnswer is an answer, and what it says that the call used. Chunk is the size of the pieces that it arrives in.
+// sharedAnswer is an answer, and the use that it reports. Chunk is the size of its pieces.
 type sharedAnswer struct {
 	Name    string            `json:"name"`
 	Dialect string            `json:"dialect"`
@@ -41,7 +41,7 @@ type sharedAnswer struct {
 }
 
 type shared struct {
-	// Model is the one that requests may call, as the Worker gets it.
+	// Model is the model that requests may call, as the Worker gets it.
 	Model struct {
 		Input           int64 `json:"input"`
 		CachedInput     int64 `json:"cached_input"`
@@ -54,7 +54,7 @@ type shared struct {
 	Answers  []sharedAnswer  `json:"answers"`
 }
 
-// TestTheCallsThatEveryBackendShares: the Worker of environments on Cloudflare passes the same ones.
+// TestTheCallsThatEveryBackendShares: the Worker of environments on Cloudflare passes the same cases.
 func TestTheCallsThatEveryBackendShares(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("testdata/calls.json")

@@ -18,7 +18,7 @@ import (
 )
 
 // serveUntilKilled is the process that TestAKilledGatewayLosesNoCall kills. The policy of the real program refuses
-// loopback, where the test's upstream is; so this one has its own way to connect.
+// loopback addresses, such as the test's upstream. So this program connects in its own way.
 func serveUntilKilled(dir string) {
 	upstream := os.Getenv("LLM_TEST_UPSTREAM")
 	d := &egress.Dialer{

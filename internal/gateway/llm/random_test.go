@@ -17,18 +17,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// plan is what happens to a random call. Its request carries it to the upstream.
+// plan is the course of a random call. Its request carries it to the upstream.
 type plan struct {
 	Stream bool `json:"stream"`
 	Input  int64
 	Output int64
 	Events int
-	// The upstream answers with Status, or breaks off before event Cut, or the client leaves after Leave bytes; -1 does
-	// not.
+	// The upstream answers with Status, or breaks off before event Cut, or the client leaves after Leave bytes. -1 means
+	// that it does not.
 	Status, Cut, Leave int
 }
 
-// told is what the upstream counted.
+// told is the upstream's own count.
 type told struct {
 	tokens sandbox.LLMTokens
 	api    sandbox.LLMAPI
@@ -36,7 +36,7 @@ type told struct {
 	whole  bool // it sent all of its answer
 }
 
-// TestAThousandCallsAreRecordedAsTheUpstreamCountsThem breaks off calls at random points on both sides.
+// TestAThousandCallsAreRecordedAsTheUpstreamCountsThem breaks calls off at random points on both sides.
 func TestAThousandCallsAreRecordedAsTheUpstreamCountsThem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -91,7 +91,7 @@ func TestAThousandCallsAreRecordedAsTheUpstreamCountsThem(t *testing.T) {
 	}
 }
 
-// checkRandom compares a record with what the upstream counted.
+// checkRandom compares a record with the upstream's count.
 func checkRandom(t *testing.T, call sandbox.LLMCall, x told, sent bool) {
 	t.Helper()
 	exact := pricing.Tokens(modelM(), call.Tokens)
@@ -106,7 +106,7 @@ func checkRandom(t *testing.T, call sandbox.LLMCall, x told, sent bool) {
 	}
 }
 
-// answerPlan answers as a plan says. It tells what it counts before the answer.
+// answerPlan answers as planned. It reports its count before the answer.
 func answerPlan(w http.ResponseWriter, r *http.Request, p plan, tell func(told)) {
 	x := told{tokens: sandbox.LLMTokens{Input: p.Input, Output: p.Output}, status: p.Status, whole: p.Cut < 0}
 	anthropic := r.URL.Path == "/v1/messages"
@@ -155,7 +155,7 @@ func answerPlan(w http.ResponseWriter, r *http.Request, p plan, tell func(told))
 }
 
 func (w *world) randomCall(random *rand.Rand) {
-	// What a call may use is below what it reserves.
+	// A call uses less than it reserves.
 	p := plan{
 		Stream: random.IntN(2) == 0, Input: 1 + random.Int64N(50), Output: 1 + random.Int64N(100), Events: random.IntN(20),
 		Cut: -1, Leave: -1,
@@ -184,7 +184,7 @@ func (w *world) randomCall(random *rand.Rand) {
 	defer res.Body.Close()
 	if p.Leave >= 0 {
 		_, _ = io.CopyN(io.Discard, res.Body, int64(p.Leave))
-		return // closing the body leaves
+		return // closing the body disconnects
 	}
 	_, _ = io.Copy(io.Discard, res.Body) // it may break off
 }

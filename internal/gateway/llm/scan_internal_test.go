@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestAPickerReadsWhatADecoderReads compares them on random values, which arrive in random pieces.
+// TestAPickerReadsWhatADecoderReads compares them with random values in random pieces.
 func TestAPickerReadsWhatADecoderReads(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
@@ -38,7 +38,7 @@ func TestAPickerReadsWhatADecoderReads(t *testing.T) {
 			t.Fatal(err)
 		}
 		var inner map[string]json.RawMessage
-		_ = json.Unmarshal(outer["response"], &inner) // it may be no object
+		_ = json.Unmarshal(outer["response"], &inner) // it may not be an object
 		for i, want := range []json.RawMessage{outer["usage"], inner["usage"]} {
 			if string(want) == "null" {
 				want = nil

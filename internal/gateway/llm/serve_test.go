@@ -23,10 +23,10 @@ func TestACallGetsTheKeyAndIsRecorded(t *testing.T) {
 		api          sandbox.LLMAPI
 		path, body   string
 		answer       http.HandlerFunc
-		wantBody     string // of the answer; "" means anything
+		wantBody     string // expected body of the answer; "" means any
 		tokens       sandbox.LLMTokens
 		cost         sandbox.NanoUSD
-		header, want string // of the key
+		header, want string // headers of the key
 	}{
 		"chat": {sandbox.LLMOpenAI, chatPath, chatBody, say(`{"choices":[],` + chatUsage + `}`),
 			`{"choices":[],` + chatUsage + `}`, chatTokens, chatCost, "Authorization", "Bearer " + secretKey},
@@ -102,7 +102,8 @@ func TestTheJournalKnowsACallBeforeTheUpstreamDoes(t *testing.T) {
 		say(`{`+chatUsage+`}`)(rw, r)
 	})
 	w.post(chatPath, chatBody)
-	// The bytes of the body and 64 tokens for its form at the dearest class of input, and 100 tokens of output.
+	// One token for each byte of the body and 64 for its format, in the most expensive class of input, and 100 tokens of
+	// output.
 	want := sandbox.NanoUSD((len(chatBody)+64)*1250 + 100*10_000)
 	if len(before) != 1 || before[0].Outcome != sandbox.LLMRunning || before[0].Cost != want ||
 		!before[0].EndedAt.IsZero() {
@@ -251,7 +252,7 @@ func TestRefusedRequestsAreNotSent(t *testing.T) {
 	}
 }
 
-// checkErrorForm checks that the clients of an API understand an error.
+// checkErrorForm checks that an API's clients understand an error.
 func checkErrorForm(t *testing.T, api sandbox.LLMAPI, path, code, body string) {
 	t.Helper()
 	var e struct {
@@ -311,14 +312,15 @@ func TestHowACallEndsSaysWhatItCosts(t *testing.T) {
 	final := event(`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":3}}`)
 	usage := event(`{"choices":[],%s}`, chatUsage)
 	text := event(`{"choices":[{"delta":{}}]}`)
-	// What a call reserves: see TestTheJournalKnowsACallBeforeTheUpstreamDoes. A stream of chat asks for its usage.
+	// This is what a call reserves; see TestTheJournalKnowsACallBeforeTheUpstreamDoes. The gateway asks a chat stream for
+	// its usage.
 	reserved := func(body string) sandbox.NanoUSD { return sandbox.NanoUSD((len(body)+64)*1250 + 100*10_000) }
 	asked := chatStream + `,"stream_options":{"include_usage":true}`
 	for name, row := range map[string]struct {
 		api        sandbox.LLMAPI
 		path, body string
 		answer     http.HandlerFunc
-		status     int // what the client sees; 0 if its answer breaks off
+		status     int // the client's status; 0 if its answer breaks off
 		reason     string
 		outcome    sandbox.LLMOutcome
 		unknown    bool
@@ -398,7 +400,7 @@ func TestAnUpstreamMayAnswerBeforeItHasReadTheBody(t *testing.T) {
 	must(t, err)
 	defer l.Close()
 	w.out.servers[netip.MustParseAddrPort("203.0.114.2:80")] = l.Addr().String()
-	go func() { // it ends with the listener, or with its one connection
+	go func() { // it ends with the listener, or with its only connection
 		conn, err := l.Accept()
 		if err != nil {
 			return
@@ -692,7 +694,7 @@ func TestTheOrderOfEventsDoesNotMatter(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.set(config(sandbox.LLMOpenAI, plain))
-	// Comments, carriage returns, data of several lines, and pieces of one byte.
+	// The answer has comments, carriage returns, data of several lines, and pieces of one byte.
 	text := ": hello\r\n\r\nevent: x\r\ndata: {\"choices\":[],\r\ndata: " + chatUsage + "}\r\n\r\ndata: [DONE]\r\n\r\n"
 	w.out.serve(func(rw http.ResponseWriter, _ *http.Request) {
 		rw.Header().Set("Content-Type", "text/event-stream; charset=utf-8")

@@ -48,7 +48,7 @@ const patience = 20 * time.Second
 // secretKey is the upstream's key.
 const secretKey = "sk-test-5ecre7-K3y/of+the=upstream"
 
-// Prices of model m: 1,000, 100, 1,250 and 10,000 billionths of a dollar for a token.
+// Model m costs 1,000, 100, 1,250 and 10,000 billionths of a dollar for a token of each class.
 func modelM() sandbox.LLMModel {
 	cached, write := sandbox.USD/10, sandbox.USD*5/4
 	return sandbox.LLMModel{
@@ -72,7 +72,7 @@ func config(api sandbox.LLMAPI, address string) llm.Config {
 	}
 }
 
-// world is a broker with an upstream, and a sandbox's way to it.
+// world is a broker with an upstream, and a sandbox's path to it.
 type world struct {
 	t      testing.TB
 	broker *llm.Broker
@@ -125,7 +125,7 @@ func (w *world) set(c llm.Config) {
 	must(w.t, w.broker.Set(c))
 }
 
-// answer is what a client got.
+// answer is the answer that a client got.
 type answer struct {
 	status int
 	header http.Header
@@ -179,7 +179,7 @@ func (w *world) entries() []llm.Entry {
 	}
 }
 
-// calls returns the state of all calls, in order of their beginning.
+// calls returns the state of all calls, in the order of their beginning.
 func (w *world) calls() []sandbox.LLMCall {
 	w.t.Helper()
 	var list []sandbox.LLMCall
@@ -224,7 +224,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	testwait.Until(t, patience, what, ok)
 }
 
-// outside is the Internet of a test. llm.example serves handler with TLS, and plain.example without.
+// outside is a test's Internet. llm.example serves handler with TLS, plain.example without.
 type outside struct {
 	roots *x509.CertPool
 
@@ -344,7 +344,7 @@ func stream(events ...string) http.HandlerFunc {
 	}
 }
 
-// then serves before, and then after.
+// then serves before, then after.
 func then(before http.HandlerFunc, after func(w http.ResponseWriter, r *http.Request)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		before(w, r)
@@ -353,10 +353,10 @@ func then(before http.HandlerFunc, after func(w http.ResponseWriter, r *http.Req
 	}
 }
 
-// hang waits until the gateway leaves.
+// hang waits until the gateway disconnects.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
-// abort breaks off.
+// abort breaks the answer off.
 func abort(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
 const (
@@ -373,7 +373,7 @@ const (
 	chatUsage = `"usage":{"prompt_tokens":20,"completion_tokens":7,"total_tokens":27,"prompt_tokens_details":{"cached_tokens":5}}`
 )
 
-// chatTokens and chatCost are of chatUsage.
+// chatTokens and chatCost are the values of chatUsage.
 var chatTokens = sandbox.LLMTokens{Input: 15, CachedInput: 5, Output: 7}
 
 const chatCost = 15*1000 + 5*100 + 7*10_000
@@ -410,7 +410,7 @@ func asJSON(t testing.TB, v any) string {
 	return string(b)
 }
 
-// firstLine starts a call, and returns when the first line of its answer is there.
+// firstLine starts a call, and returns when the first line of its answer arrives.
 func (w *world) firstLine(ctx context.Context, path, body string) (*http.Response, *bufio.Reader) {
 	w.t.Helper()
 	res, err := w.front.Client().Do(w.request(ctx, path, body))

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestTheCasesThatEveryBackendShares: the Worker of environments on Cloudflare passes the same ones.
+// TestTheCasesThatEveryBackendShares: the Worker of environments on Cloudflare passes the same cases.
 func TestTheCasesThatEveryBackendShares(t *testing.T) {
 	t.Parallel()
 	b, err := os.ReadFile("testdata/hosts.json")

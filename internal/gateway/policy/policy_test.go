@@ -102,7 +102,7 @@ func TestOnlyPublicAddressesAreReached(t *testing.T) {
 	}
 }
 
-// refused has the edges of every range, and every form of IPv6 that an IPv4 address can hide in.
+// refused has the edges of every range, and every form of IPv6 that can hide an IPv4 address.
 var refused = []string{
 	"0.0.0.0", "0.1.2.3", "10.0.0.0", "10.255.255.255", "100.64.0.0", "100.127.255.255", "127.0.0.1", "127.255.255.255",
 	"169.254.0.0", "169.254.169.254", "169.254.170.2", "172.16.0.0", "172.17.0.1", "172.31.255.255",
@@ -124,7 +124,7 @@ func TestAPrivateRangeIsReachedOnlyWhereItIsNamed(t *testing.T) {
 		"::ffff:10.20.0.1": policy.AddressRefused, "64:ff9b::10.20.0.1": policy.AddressRefused,
 		"2002:a14:1::": policy.AddressRefused,
 		"127.0.0.1":    policy.AddressRefused, "169.254.169.254": policy.AddressRefused,
-		// Metadata stays closed within a named range.
+		// Metadata addresses stay closed within an allowed range.
 		"100.100.100.200": policy.AddressRefused, "fd00:ec2::254": policy.AddressRefused,
 		"fd20:ce::254": policy.AddressRefused,
 	} {
@@ -134,8 +134,7 @@ func TestAPrivateRangeIsReachedOnlyWhereItIsNamed(t *testing.T) {
 	}
 }
 
-// FuzzAddress asks the standard library for a second opinion, and hides each IPv4 address that is
-// refused in every form of IPv6 there is.
+// FuzzAddress compares with the standard library, and hides each refused IPv4 address in every form of IPv6.
 func FuzzAddress(f *testing.F) {
 	for _, text := range append([]string{"8.8.8.8", "2606:4700::1"}, refused...) {
 		f.Add(text)

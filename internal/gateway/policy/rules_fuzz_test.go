@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FuzzRules holds a compiled list of rules against one that reads all of them for every question.
+// FuzzRules compares a compiled policy with one that reads all rules for every question.
 func FuzzRules(f *testing.F) {
 	for _, rules := range []string{
 		`{"allow":[{"host":"github.com"}]}`, `{"allow":[{"host":"*.github.com","ports":[22]},{"host":"api.github.com"}]}`,
@@ -43,7 +43,7 @@ func FuzzRules(f *testing.F) {
 	})
 }
 
-// slowVerdict is what the documentation says: the most particular rule for a name decides.
+// slowVerdict follows the documentation: the most specific rule for a name decides.
 func slowVerdict(e sandbox.Egress, host string, port uint16) bool {
 	best, ports := -1, []int(nil)
 	for _, r := range e.Allow {

@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/gateway/proxy"
 )
 
-// BenchmarkLatency compares connections through the gateway with direct ones, alternating in one run,
-// by their medians: until TLS stands, and then for one request.
+// BenchmarkLatency compares connections through the gateway with direct ones, alternating in one run, by their medians:
+// the time until TLS is established, and the time of one request.
 func BenchmarkLatency(b *testing.B) {
 	w := newWorld(b, proxy.Limits{})
 	direct := func() net.Conn {
@@ -40,7 +40,7 @@ func BenchmarkLatency(b *testing.B) {
 	report("request", request)
 }
 
-// exchange returns how long a connection took to stand, and a request on it.
+// exchange returns the time to establish a connection, and that of a request on it.
 func exchange(b *testing.B, w *world, dial func() net.Conn) (connect, request time.Duration) {
 	b.Helper()
 	began := time.Now()
@@ -63,7 +63,7 @@ func exchange(b *testing.B, w *world, dial func() net.Conn) (connect, request ti
 	return stands.Sub(began), time.Since(stands)
 }
 
-// median returns it in milliseconds.
+// median returns the median in milliseconds.
 func median(d []time.Duration) float64 {
 	slices.Sort(d)
 	return float64(d[len(d)/2]) / float64(time.Millisecond)

@@ -17,7 +17,7 @@ import (
 
 const token = "Bearer hunter2-that-no-sandbox-may-hold"
 
-// brokered has a sandbox that trusts the gateway, and a credential of good.example.
+// brokered is a world with a sandbox that trusts the gateway, and a credential for good.example.
 func brokered(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t, proxy.Limits{Brokered: 2})
@@ -36,7 +36,7 @@ func (w *world) credential(header, value string) {
 	}
 }
 
-// trusting is a client in a sandbox that trusts the gateway and no other authority.
+// trusting is a client in a sandbox that only trusts the gateway's authority.
 func (w *world) trusting() *http.Client {
 	c := w.client()
 	c.Transport.(*http.Transport).TLSClientConfig.RootCAs = w.authority
@@ -94,7 +94,7 @@ func TestACredentialIsAddedOutsideOfTheSandbox(t *testing.T) {
 	}
 }
 
-// TestACredentialIsForItsHostOnly, by TLS only, and for sandboxes that trust the gateway.
+// TestACredentialIsForItsHostOnly: only over TLS, and only for sandboxes that trust the gateway.
 func TestACredentialIsForItsHostOnly(t *testing.T) {
 	w := brokered(t)
 	if _, got := w.get(w.client(), "https://sub.good.example/"); strings.Contains(got, "Authorization") {
@@ -147,7 +147,7 @@ func TestRequestsThatCouldShowACredentialAreRefused(t *testing.T) {
 
 func TestAHostThatIsNotItselfGetsNoCredential(t *testing.T) {
 	w := brokered(t)
-	w.out.mu.Lock() // another server stands at its address
+	w.out.mu.Lock() // another server has its address
 	for to := range w.out.servers {
 		if to.Addr().String() == "203.0.114.1" && to.Port() == 443 {
 			w.out.servers[to] = w.out.serve(t, tls.NewListener(listen(t), &tls.Config{
@@ -205,7 +205,7 @@ func TestConnectionsWithCredentialsAreBounded(t *testing.T) {
 	var clients []*http.Client
 	for range 2 {
 		c := w.trusting()
-		w.asked(c, w.request("GET", "https://good.example/", nil)) // the connection stays
+		w.asked(c, w.request("GET", "https://good.example/", nil)) // the connection stays open
 		clients = append(clients, c)
 	}
 	if _, err := w.trusting().Get("https://good.example/"); err == nil {

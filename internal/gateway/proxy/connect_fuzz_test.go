@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FuzzConnect reads requests as the proxy's server does. What it takes for a host and a port is what
-// net/url and net would: one host name and one decimal port, so that no two readers differ.
+// FuzzConnect reads requests as the proxy's server does. The host and the port must be those that net/url and net read:
+// one host name and one decimal port. So no two readers differ.
 func FuzzConnect(f *testing.F) {
 	for _, authority := range []string{
 		"github.com:443", "GitHub.com.:443", "[::1]:443", "github.com", ":443", "github.com:", "github.com:443:22",

@@ -254,7 +254,7 @@ func TestANewPolicyCutsWhatItForbidsAndNothingElse(t *testing.T) {
 	stays, private, goes, early := open("good.example"), open("model.good.example"), open("sub.good.example"),
 		w.tunnel("sub.good.example:443")
 	w.allow(sandbox.Egress{Allow: []sandbox.EgressRule{{Host: "good.example"}, {Host: "model.good.example"}}})
-	ends := func(what string, conn io.Reader) { // it is cut a moment after the policy was set
+	ends := func(what string, conn io.Reader) { // the cut follows a moment after SetPolicy
 		if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "timeout") {
 			t.Errorf("a tunnel %s is still there", what)
 		}
@@ -389,7 +389,7 @@ func TestALargeHeaderIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, proxy.Limits{Header: 4 << 10})
 	conn := w.dial()
-	// The proxy may cut the request off.
+	// The proxy may break the request off.
 	_, _ = io.WriteString(conn,
 		"GET http://good.example/ HTTP/1.1\r\nHost: good.example\r\nX: "+strings.Repeat("x", 64<<10)+"\r\n\r\n")
 	if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err == nil &&
@@ -405,7 +405,7 @@ func TestATunnelMovesSoManyBytesAndNoMore(t *testing.T) {
 	w := newWorld(t, proxy.Limits{Bytes: limit})
 	conn := tls.Client(w.tunnel("good.example:443"), &tls.Config{ServerName: "good.example", RootCAs: w.out.roots})
 	body := strings.Repeat("x", 1<<20)
-	// The proxy cuts the request off.
+	// The proxy breaks the request off.
 	_, _ = io.WriteString(conn, "POST / HTTP/1.1\r\nHost: good.example\r\nContent-Length: 1048576\r\n\r\n"+body)
 	r := w.await("that it was cut off", func(r audit.Record) bool { return r.Reason == proxy.ByteLimit })
 	if r.Sent+r.Received < limit || r.Sent+r.Received > 3*limit {

@@ -33,7 +33,7 @@ func TestPlainRequestsAreWrittenAnewForTheirHost(t *testing.T) {
 				"Proxy-Connection: keep-alive\r\nConnection: Via\r\nVia: 1.1 x\r\nX-Forwarded-For: 1.1.1.1\r\n\r\n",
 			`GET / host=good.example tls=false body=""`,
 		},
-		// Of a length and chunks the chunks count, here and there alike.
+		// If there is both a length and chunks, the chunks count, in the gateway and at the host alike.
 		"smuggling": {
 			"POST http://good.example/ HTTP/1.1\r\nHost: good.example\r\nContent-Length: 4\r\n" +
 				"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",

@@ -9,8 +9,7 @@ import (
 	"testing/iotest"
 )
 
-// FuzzHello looks for bytes that pass as a hello for a host without naming it, and for bytes that
-// are lost on the way.
+// FuzzHello looks for bytes that pass as a hello for a host without naming it, and for bytes that are lost.
 func FuzzHello(f *testing.F) {
 	f.Add([]byte{recordHandshake, 3, 1, 0, 5, 1, 0, 0, 1, 0})
 	f.Add([]byte("GET / HTTP/1.1\r\n\r\n"))
@@ -33,7 +32,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// withoutRecords takes the headers of TLS records away.
+// withoutRecords removes the headers of TLS records.
 func withoutRecords(raw []byte) string {
 	var text []byte
 	for len(raw) >= 5 {
@@ -43,7 +42,7 @@ func withoutRecords(raw []byte) string {
 	return string(text)
 }
 
-// sampleHellos are those of clients of several kinds.
+// sampleHellos are hellos of several kinds of clients.
 func sampleHellos(t testing.TB) [][]byte {
 	t.Helper()
 	var list [][]byte
@@ -55,7 +54,7 @@ func sampleHellos(t testing.TB) [][]byte {
 	} {
 		near, far := net.Pipe()
 		go func() {
-			_ = tls.Client(near, cfg).Handshake() // it is cut off
+			_ = tls.Client(near, cfg).Handshake() // it breaks off
 			_ = near.Close()
 		}()
 		b := make([]byte, maxHello)

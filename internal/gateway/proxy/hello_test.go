@@ -13,7 +13,7 @@ func helloFor(t testing.TB, host string) []byte {
 	t.Helper()
 	near, far := net.Pipe()
 	go func() {
-		_ = tls.Client(near, &tls.Config{ServerName: host, InsecureSkipVerify: true}).Handshake() // it is cut off
+		_ = tls.Client(near, &tls.Config{ServerName: host, InsecureSkipVerify: true}).Handshake() // it breaks off
 		_ = near.Close()
 	}()
 	b := make([]byte, 32<<10)
@@ -63,7 +63,7 @@ func refragment(hello []byte, n int) []byte {
 	return b
 }
 
-// endless is a hello that says it has 60,000 bytes and goes on beyond what is read of it.
+// endless is a hello that claims 60,000 bytes and continues beyond what the gateway reads.
 func endless() []byte {
 	message := append([]byte{1, 0, 0xea, 0x60, 3, 3}, make([]byte, 48<<10)...)
 	return refragment(append([]byte{0x16, 3, 1, 0, 0}, message...), 16<<10)

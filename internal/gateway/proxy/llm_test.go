@@ -37,7 +37,7 @@ func newLLMWorld(t *testing.T, serve answering) *world {
 	return w
 }
 
-// ask sends a request as it is, and returns what the answer's body is.
+// ask sends a raw request, and returns the answer and its body.
 func (w *world) ask(request string) (*http.Response, string) {
 	w.t.Helper()
 	conn := w.dial()
@@ -56,8 +56,8 @@ func (w *world) ask(request string) (*http.Response, string) {
 	return res, string(body)
 }
 
-// TestLLMCallsOfClientsThatProxyEveryAddress: they name the sandbox's own address, which NO_PROXY has in vain. No other
-// address is an LLM call.
+// TestLLMCallsOfClientsThatProxyEveryAddress: these clients ignore NO_PROXY and name the sandbox's own address. No
+// other address is an LLM call.
 func TestLLMCallsOfClientsThatProxyEveryAddress(t *testing.T) {
 	t.Parallel()
 	w := newLLMWorld(t, func(rw http.ResponseWriter, r *http.Request, _ llm.Caller) {

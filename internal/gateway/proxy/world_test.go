@@ -46,7 +46,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait; it is generous because test machines are busy.
 const patience = 20 * time.Second
 
-// world is a gateway, the outside it leads to, and one sandbox.
+// world is a gateway, its outside, and one sandbox.
 type world struct {
 	t     testing.TB
 	proxy *proxy.Proxy
@@ -55,12 +55,12 @@ type world struct {
 	// path is the sandbox's socket.
 	path string
 	text *lines
-	// credentials has none until a test sets some; authority is who sandboxes with credentials trust.
+	// credentials is empty until a test sets some; authority is the one that sandboxes with credentials trust.
 	credentials *credential.Broker
 	authority   *x509.CertPool
 }
 
-// newWorld allows good.example and, below it, *.good.example; the policy takes changes.
+// newWorld allows good.example and *.good.example. Tests can change the policy.
 func newWorld(t testing.TB, limits proxy.Limits) *world {
 	t.Helper()
 	w := &world{t: t, out: newOutside(t), text: &lines{}, authority: x509.NewCertPool()}
@@ -136,7 +136,7 @@ func (w *world) dial() *net.UnixConn {
 	return conn.(*net.UnixConn)
 }
 
-// connect asks for a tunnel. The status is 0 when the gateway says nothing.
+// connect requests a tunnel. The status is 0 if the gateway does not answer.
 func (w *world) connect(target string) (*net.UnixConn, *bufio.Reader, int, string) {
 	w.t.Helper()
 	conn := w.dial()
@@ -151,7 +151,7 @@ func (w *world) connect(target string) (*net.UnixConn, *bufio.Reader, int, strin
 	return conn, in, res.StatusCode, res.Header.Get(proxy.ReasonHeader)
 }
 
-// tunnel asks for a tunnel that must stand.
+// tunnel requests a tunnel, which must succeed.
 func (w *world) tunnel(target string) *net.UnixConn {
 	w.t.Helper()
 	conn, in, status, reason := w.connect(target)
@@ -176,13 +176,13 @@ func (w *world) client() *http.Client {
 	}
 }
 
-// get returns status and body.
+// get returns the status and the body.
 func (w *world) get(client *http.Client, address string) (int, string) {
 	w.t.Helper()
 	return w.asked(client, w.request(http.MethodGet, address, nil))
 }
 
-// asked sends a request and returns status and body.
+// asked sends a request and returns the status and the body.
 func (w *world) asked(c *http.Client, r *http.Request) (int, string) {
 	w.t.Helper()
 	res, err := c.Do(r)
@@ -197,7 +197,7 @@ func (w *world) asked(c *http.Client, r *http.Request) (int, string) {
 	return res.StatusCode, string(body)
 }
 
-// await returns the first record that is wanted, once it is there.
+// await waits for a wanted record, and returns the first one.
 func (w *world) await(what string, wanted func(audit.Record) bool) audit.Record {
 	w.t.Helper()
 	var list []audit.Record
@@ -220,7 +220,7 @@ func (w *world) refused(reason policy.Reason) {
 	})
 }
 
-// closed waits for the end of something allowed.
+// closed waits for the end of an allowed attempt.
 func (w *world) closed(protocol audit.Protocol) audit.Record {
 	w.t.Helper()
 	return w.await("that something ended: "+string(protocol), func(r audit.Record) bool {
@@ -228,7 +228,7 @@ func (w *world) closed(protocol audit.Protocol) audit.Record {
 	})
 }
 
-// gone reads until a connection ends, and returns what came.
+// gone reads until a connection ends, and returns the bytes.
 func gone(t testing.TB, conn net.Conn) []byte {
 	t.Helper()
 	b, err := io.ReadAll(conn)
@@ -244,7 +244,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	testwait.Until(t, patience, what, ok)
 }
 
-// lines is the log's text.
+// lines collects the log's text.
 type lines struct {
 	mu   sync.Mutex // guards what follows
 	text bytes.Buffer
@@ -271,16 +271,15 @@ func (l *lines) records(t testing.TB) []audit.Record {
 	return list
 }
 
-// outside is the Internet of a test: its DNS, and servers at addresses of it. Every server answers
-// with what it was asked for.
+// outside is a test's Internet: its DNS, and servers at its addresses. Every server answers with the request.
 type outside struct {
 	roots *x509.CertPool
 
 	mu      sync.Mutex // guards what follows
 	names   map[string][]netip.Addr
-	servers map[netip.AddrPort]string // the local address that stands for it
+	servers map[netip.AddrPort]string // the local address of each outside address
 	dialled []netip.AddrPort
-	// meanwhile is called while something is connected to.
+	// meanwhile is called during a connection attempt.
 	meanwhile func()
 }
 
@@ -347,8 +346,8 @@ func (o *outside) serve(t testing.TB, l net.Listener) string {
 	return l.Addr().String()
 }
 
-// echo says what was asked for. /redirect redirects, /stream answers in two pieces, the second once
-// the client goes on, /upgrade echoes bytes.
+// echo answers with the request. /redirect redirects. /stream answers in two pieces, the second once the client
+// continues. /upgrade echoes bytes.
 func echo(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/redirect":
@@ -436,14 +435,14 @@ func (o *outside) connect(ctx context.Context, to netip.AddrPort) (net.Conn, err
 	return d.DialContext(ctx, "tcp", local)
 }
 
-// local returns the local address that stands for one outside.
+// local returns the local address that stands for an outside address.
 func (o *outside) local(address string) string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.servers[netip.MustParseAddrPort(address)]
 }
 
-// reached lists what was connected to.
+// reached lists the outside addresses that were connected to.
 func (o *outside) reached() []string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

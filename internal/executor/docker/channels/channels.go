@@ -27,7 +27,7 @@ const (
 	maxRedial = 2 * time.Second
 )
 
-// Channels are the sessions with sandboxes. It closes idle ones.
+// Channels are the sessions with sandboxes. They close idle ones.
 type Channels struct {
 	log        *slog.Logger
 	containers *containers.Containers

@@ -26,7 +26,7 @@ func call(number, a, b, c, d uintptr) error {
 	return nil
 }
 
-// System calls that package syscall has no numbers for, alike on amd64 and arm64.
+// System calls without a number in package syscall. amd64 and arm64 share their numbers.
 const (
 	sysPidfdOpen  = 434
 	sysPidfdGetfd = 438
@@ -65,7 +65,7 @@ func main() {
 	}{{"SIGSTOP", syscall.SIGSTOP}, {"SIGTSTP", syscall.SIGTSTP}, {"SIGKILL", syscall.SIGKILL}} {
 		try(s.name, syscall.Kill(1, s.sig))
 	}
-	// Left behind: something that keeps stopping process 1, and all processors busy.
+	// Leave a process behind that keeps stopping process 1, and keep all processors busy.
 	child, _, errno := syscall.RawSyscall(syscall.SYS_CLONE, uintptr(syscall.SIGCHLD), 0, 0)
 	if errno == 0 && child == 0 {
 		for {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command exerciser uses what programs need of the kernel, and prints each result.
+// Command exerciser uses the kernel as programs do, and prints each result.
 package main
 
 import (
@@ -16,7 +16,7 @@ import (
 	"unsafe"
 )
 
-// System calls that package syscall has no numbers for: those that amd64 and arm64 number alike, and the others.
+// System calls without a number in package syscall: those with the same number on amd64 and arm64, and the others.
 const (
 	sysLandlock  = 444
 	sysPidfdOpen = 434
@@ -36,7 +36,7 @@ func text(s string) uintptr {
 	return uintptr(unsafe.Pointer(&b[0]))
 }
 
-var kept [][]byte // what the kernel was given pointers to
+var kept [][]byte // memory whose address the kernel got
 
 // call makes a system call by name or number, and returns its result.
 func call(which any, args ...uintptr) (uintptr, error) {
@@ -57,7 +57,7 @@ func call(which any, args ...uintptr) (uintptr, error) {
 	return result, nil
 }
 
-// calls makes a group of one call.
+// calls returns a group of one call.
 func calls(which any, args ...uintptr) func() error {
 	return func() error { _, err := call(which, args...); return err }
 }
@@ -96,7 +96,7 @@ func main() {
 func threads() error {
 	var all sync.WaitGroup
 	for range 16 {
-		all.Go(func() { runtime.LockOSThread(); time.Sleep(time.Millisecond) }) // each ends its thread
+		all.Go(func() { runtime.LockOSThread(); time.Sleep(time.Millisecond) }) // each goroutine ends its thread
 	}
 	all.Wait()
 	return nil
@@ -268,7 +268,7 @@ func memory() error {
 	return syscall.Munmap(m)
 }
 
-// landlock asks which version the kernel has. One without landlock says so, as without a filter.
+// landlock asks for the kernel's version of landlock. A kernel without landlock says so, as it does without a filter.
 func landlock() error {
 	_, err := call(sysLandlock, 0, 0, 1)
 	if err == syscall.EOPNOTSUPP || err == syscall.ENOSYS {
@@ -277,7 +277,7 @@ func landlock() error {
 	return err
 }
 
-// rseq asks for what a kernel refuses by its arguments, which a filter does not see.
+// rseq makes a call that a kernel refuses because of its arguments, which a filter does not see.
 func rseq() error {
 	if _, err := call("rseq", 0, 1, 0, 0); err != syscall.EINVAL {
 		return fmt.Errorf("it answers %v", err)
@@ -285,7 +285,7 @@ func rseq() error {
 	return nil
 }
 
-// identity makes the calls of programs that change users. Capabilities decide about them, and not the filter.
+// identity makes the calls of programs that change users. Capabilities decide about them, not the filter.
 func identity() error {
 	if err := syscall.Setuid(os.Getuid()); err != nil {
 		return err

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command prober asks the kernel for what a sandbox must not get, and prints each answer.
+// Command prober asks the kernel for what a sandbox must not get. It prints each answer.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"unsafe"
 )
 
-// System calls that package syscall has no numbers for, alike on amd64 and arm64 where they have no case below.
+// System calls without a number in package syscall. Those without a case below have the same number on amd64 and arm64.
 const (
 	sysOpenByHandle = (iota + 1) << 20 // set for each architecture
 	sysBPF
@@ -63,7 +63,7 @@ func text(s string) uintptr {
 	return uintptr(unsafe.Pointer(&b[0]))
 }
 
-var kept [][]byte // what the kernel was given pointers to
+var kept [][]byte // memory whose address the kernel got
 
 func try(name string, number uintptr, args ...uintptr) {
 	if own, ok := numbers[runtime.GOARCH][number]; ok {
@@ -116,7 +116,7 @@ func main() {
 	try("setgid 0", syscall.SYS_SETGID, 0)
 	try("sethostname", syscall.SYS_SETHOSTNAME, text("probe"), 5)
 	try("settimeofday", syscall.SYS_SETTIMEOFDAY, uintptr(unsafe.Pointer(&syscall.Timeval{Sec: 1})), 0)
-	try("reboot", syscall.SYS_REBOOT, 0xfee1dead, 672274793, 0) // CAD off: harmless where it is not refused
+	try("reboot", syscall.SYS_REBOOT, 0xfee1dead, 672274793, 0) // CAD off: harmless if the kernel allows it
 	try("swapon", syscall.SYS_SWAPON, text("/workspace/probe"), 0)
 	try("acct", syscall.SYS_ACCT, text("/workspace/probe/acct"))
 	try("keyctl", sysKeyctl, 0, ^uintptr(2), 1)
@@ -157,7 +157,7 @@ func probeRequests() {
 	params := text(string(make([]byte, 120)))
 	try("io_uring_setup", sysIOUringSetup, 8, params)
 	try("io_uring_enter", sysIOUringEnter, 0, 1, 0, 0, 0)
-	try("io_uring_register", sysIOUringRegister, 0, 8, 0, 0) // probes what a ring can do
+	try("io_uring_register", sysIOUringRegister, 0, 8, 0, 0) // asks for the abilities of a ring
 	var context uintptr
 	try("io_setup", sysIOSetup, 1, uintptr(unsafe.Pointer(&context)))
 	try("io_submit", sysIOSubmit, context, 0, 0)
@@ -184,7 +184,7 @@ func probeSockets() {
 	try("netlink to the audit", syscall.SYS_SOCKET, syscall.AF_NETLINK, syscall.SOCK_RAW, audit)
 }
 
-// probeNamespaces asks for each namespace in each way.
+// probeNamespaces tries to create each namespace in each way.
 func probeNamespaces() {
 	for name, flag := range map[string]uintptr{
 		"mount": 0x00020000, "cgroup": 0x02000000, "uts": 0x04000000, "ipc": 0x08000000, "user": 0x10000000, "pid": 0x20000000, "net": 0x40000000,
@@ -205,5 +205,5 @@ func probeMounts() {
 	try("open_tree", sysOpenTree, atCwd, text("/workspace"), 1)
 	try("move_mount", sysMoveMount, atCwd, text("/workspace"), atCwd, text("/data"), 0)
 	try("mount_setattr", sysMountSetattr, atCwd, text("/workspace"), 0, text(string(make([]byte, 32))), 32)
-	try("quotactl", syscall.SYS_QUOTACTL, 0x800001<<8, 0, 0, 0) // Q_SYNC of all
+	try("quotactl", syscall.SYS_QUOTACTL, 0x800001<<8, 0, 0, 0) // Q_SYNC for all file systems
 }

@@ -1,5 +1,5 @@
-// Command reacher asks for an address, by the proxy that its variables name if there is one, and says
-// "reached STATUS BODY" or "blocked: WHY". With -verify it refuses hosts for which no authority of its variables vouches.
+// Command reacher requests an address, through the proxy that its variables name, if any. It prints "reached STATUS
+// BODY" or "blocked: WHY". With -verify it rejects hosts whose certificate no authority of its variables signed.
 package main
 
 import (

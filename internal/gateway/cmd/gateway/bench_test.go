@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// BenchmarkStreams has 200 streams of a model open at once through the real program, each of which has brought 100 lines,
-// and reports the memory that the program has then beyond what it had before.
+// BenchmarkStreams keeps 200 streams of a model open at the same time through the real program. Each has delivered 100
+// lines. It reports the memory that the program has gained.
 func BenchmarkStreams(b *testing.B) {
 	const streams, lines = 200, 100
 	goOn := make(chan struct{})
@@ -69,7 +69,7 @@ func BenchmarkStreams(b *testing.B) {
 	}
 }
 
-// memory is what the program has in memory, in KiB.
+// memory returns the program's resident memory in KiB.
 func (p *program) memory(b *testing.B) int {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))

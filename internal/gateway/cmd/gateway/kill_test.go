@@ -33,7 +33,7 @@ type program struct {
 	command *exec.Cmd
 }
 
-// launch runs the gateway below a root, until it answers.
+// launch runs the gateway below a root. It returns once the gateway answers.
 func launch(t testing.TB, path, root string) *program {
 	t.Helper()
 	p := &program{command: exec.CommandContext(t.Context(), path, "serve", "-root", root)}
@@ -61,14 +61,15 @@ func build(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "gateway")
 	c := exec.CommandContext(t.Context(), "go", "build", "-trimpath", "-o", path, ".")
-	c.Env = append(os.Environ(), "CGO_ENABLED=0") // as make guest does, so that nothing is compiled twice
+	c.Env = append(os.Environ(), "CGO_ENABLED=0") // as make guest does, so that Go's cache is used
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Fatalf("build the gateway: %v\n%s", err, out)
 	}
 	return path
 }
 
-// serveModel gives the gateway a route to an upstream, which is its proxy as well, and returns the way of a sandbox to it.
+// serveModel gives the gateway a route to an upstream, which is also its proxy. It returns a sandbox's transport to the
+// gateway.
 func (p *program) serveModel(t testing.TB, root, upstream, key string) *http.Transport {
 	t.Helper()
 	price := sandbox.USD
@@ -92,8 +93,8 @@ func (p *program) serveModel(t testing.TB, root, upstream, key string) *http.Tra
 	}
 }
 
-// TestAKilledGatewayKnowsItsLLMCalls kills the real program. Its policy refuses loopback, where the test's upstream is;
-// so the upstream is also the environment's proxy, whose address no policy checks.
+// TestAKilledGatewayKnowsItsLLMCalls kills the real program. Its policy refuses loopback addresses, such as the test's
+// upstream. So the upstream is also the environment's proxy, whose address no policy checks.
 func TestAKilledGatewayKnowsItsLLMCalls(t *testing.T) {
 	const key = "sk-cmd-5ecre7"
 	got := make(chan string, 1)

@@ -1,6 +1,6 @@
-// Command outside is the Internet of a test: a web server in TLS on 443 and 8443, one in plain HTTP
-// on 80 and 8080, which say what they were asked for, and a name server that knows named.test, as itself.
-// The web servers also answer calls of models.
+// Command outside is a test's Internet: a web server with TLS on 443 and 8443, and one with plain HTTP on 80 and 8080.
+// They answer with the request. Its name server resolves named.test to its own address. The web servers also answer
+// calls of models.
 package main
 
 import (
@@ -60,7 +60,7 @@ func main() {
 	}
 }
 
-// answer replies to a question of the DNS; nil to what is none.
+// answer replies to a DNS question. It returns nil for anything else.
 func answer(query []byte, address net.IP) []byte {
 	const header, name = 12, "\x05named\x04test\x00"
 	end := bytes.IndexByte(query[min(header, len(query)):], 0) + header + 5 // the name, its type and its class
@@ -82,7 +82,7 @@ func answer(query []byte, address net.IP) []byte {
 	return reply
 }
 
-// own is the address of this container.
+// own returns the address of this container.
 func own() net.IP {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -120,7 +120,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// asked is a call of a model. A model says what it was sent. The model stall stops in the middle of its answer. The
+// asked is a call of a model. A model answers with its input. The model stall stops in the middle of its answer. The
 // model gone closes the connection there, and the model broken answers with an error.
 type asked struct {
 	Model         string
@@ -131,8 +131,8 @@ type asked struct {
 	says string
 }
 
-// read returns the call. It returns nil after it has answered with an error. The form is that of the API's errors, with
-// %s for their members.
+// read returns the call, or nil after it has answered with an error. form is the format of the API's errors, with %s
+// for their members.
 func read(w http.ResponseWriter, r *http.Request, form string) *asked {
 	var a asked
 	if err := json.NewDecoder(r.Body).Decode(&a); err != nil {
@@ -151,7 +151,7 @@ func read(w http.ResponseWriter, r *http.Request, form string) *asked {
 	return &a
 }
 
-// answerWhole sends an answer at once. The answer of stall stops after its beginning, and that of gone has none.
+// answerWhole sends an answer in one piece. stall's answer stops after its beginning; gone's has none.
 func (a *asked) answerWhole(w http.ResponseWriter, r *http.Request, begin, end string) {
 	if a.Model == "gone" {
 		panic(http.ErrAbortHandler)
@@ -166,8 +166,8 @@ func (a *asked) answerWhole(w http.ResponseWriter, r *http.Request, begin, end s
 	fmt.Fprint(w, a.says, end)
 }
 
-// stream sends events: begin, one for each word, and end. The format word makes the event of a word. The streams of
-// stall and gone stop after their first word.
+// stream sends events: begin, one for each word, and end. word is the format of a word's event. The streams of stall
+// and gone stop after their first word.
 func (a *asked) stream(w http.ResponseWriter, r *http.Request, begin []string, word string, end ...string) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	send := func(event string) {

@@ -1,6 +1,6 @@
 //go:build linux
 
-// Command probe tries one way out of its sandbox, and says "reached …" or "blocked: …".
+// Command probe tries one way out of its sandbox, and prints "reached …" or "blocked: …".
 //
 //	probe get <url>                            as programs do that know the proxy variables
 //	probe direct <url>                         as programs do that know no proxy
@@ -123,7 +123,7 @@ func pull(address string) (string, error) {
 	return fmt.Sprintf("%d %d", time.Since(began), n), err
 }
 
-// round asks again and again on one connection, which the first request opens.
+// round sends requests repeatedly on one connection, which the first request opens.
 func round(address string) (string, error) {
 	client := &http.Client{Timeout: timeout, Transport: &http.Transport{
 		Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
@@ -229,7 +229,7 @@ func talk(network, address, text string) (string, error) {
 	return "reached " + answer, nil
 }
 
-// packet tries every kind of socket that would go past TCP and UDP.
+// packet tries every kind of socket that bypasses TCP and UDP.
 func packet() (string, error) {
 	var errs []error
 	for name, s := range map[string][3]int{
@@ -248,7 +248,7 @@ func packet() (string, error) {
 	return "", errors.Join(errs...)
 }
 
-// ping asks without a raw socket, as every user may where the kernel's setting allows it.
+// ping pings without a raw socket, which every user may do if the kernel's setting allows it.
 func ping(address string) (string, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_DGRAM, syscall.IPPROTO_ICMP)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"unsafe"
 )
 
-// takers take one more of something each time they are called, until there is no more. They keep what they took.
+// takers take one more of a resource with each call, until there is none. They keep what they took.
 var takers = map[string]func() error{
 	"pids":              func() error { return errorOf(forkIdle()) },
 	"inotify-instances": func() error { return errorOf(call(syscall.SYS_INOTIFY_INIT1, 0)) },
@@ -33,10 +33,10 @@ var takers = map[string]func() error{
 	"cpu":               takeCPU(),
 }
 
-// delay is how long an attack waits once it has said that it is ready, so that this can be heard.
+// delay is how long an attack waits after it has reported that it is ready, so that the test can read the report.
 const delay = 500 * time.Millisecond
 
-// exhaust takes all there is of one kind, says how much that was, and keeps it until it is ended.
+// exhaust takes all of one resource, prints the amount, and keeps it until it is ended.
 func exhaust(args []string) {
 	runtime.LockOSThread()
 	take := takers[args[0]]
@@ -51,12 +51,12 @@ func exhaust(args []string) {
 		err = take()
 	}
 	fmt.Printf("full %d %v\n", n, err)
-	for { // without the runtime, which may lack what was taken
+	for { // without the Go runtime, which may lack the resource
 		_, _ = call(syscall.SYS_PPOLL)
 	}
 }
 
-// takeWatch returns what adds one watch, of one inode by one instance: the limit is of both together.
+// takeWatch returns a function that adds one watch for one inode in one instance. The limit covers both together.
 func takeWatch() func() error {
 	var names []string
 	var instance uintptr
@@ -95,10 +95,10 @@ func takeTimer() error {
 	return errorOf(call(syscall.SYS_TIMER_CREATE, 1, 0, uintptr(unsafe.Pointer(&id))))
 }
 
-// queued is a signal that nothing here takes.
+// queued is a signal that no code here receives.
 const queued = 40
 
-// takeSignal sends a signal to this thread, which holds it back.
+// takeSignal sends a signal to this thread, which blocks it.
 func takeSignal() error {
 	set := uint64(1) << (queued - 1)
 	const block, fromQueue = 0, -1
@@ -116,10 +116,10 @@ func takeAIO() error {
 	return errorOf(call(syscall.SYS_IO_SETUP, 1024, uintptr(unsafe.Pointer(&id))))
 }
 
-// inFlight is how many descriptors one message carries, the most that the kernel takes.
+// inFlight is the kernel's limit of descriptors in one message.
 const inFlight = 253
 
-// takeInFlight sends descriptors that nothing receives.
+// takeInFlight sends descriptors to a socket without a reader.
 func takeInFlight() error {
 	pair, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err != nil {
@@ -131,7 +131,7 @@ func takeInFlight() error {
 
 var queues int
 
-// takeQueue makes a message queue that has no name any more.
+// takeQueue creates a message queue and removes its name.
 func takeQueue() error {
 	queues++
 	name := append([]byte("q"+strconv.Itoa(os.Getpid())+"-"+strconv.Itoa(queues)), 0)
@@ -168,7 +168,7 @@ func takeCPU() func() error {
 	}
 }
 
-// use takes one of each, and says which it could have.
+// use takes one of each resource, and prints the results.
 func use([]string) {
 	runtime.LockOSThread()
 	say := func(kind string, err error) { fmt.Printf("use %s: %v\n", kind, err) }
@@ -195,7 +195,7 @@ func useWatch() error {
 	return err
 }
 
-// usePipe makes a pipe, which must have the usual size: one of a user who has too many is smaller.
+// usePipe creates a pipe, which must have the usual size. It is smaller if the user has too many pipes.
 func usePipe() error {
 	const getSize, usual = 1032, 65536
 	p := make([]int, 2)

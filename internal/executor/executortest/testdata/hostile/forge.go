@@ -21,7 +21,7 @@ const (
 	tallyDir   = "/workspace/tallies"
 )
 
-// forgers are the ways to run beside a verifier.
+// forgers are the ways to run next to a verifier.
 var forgers = map[string]func(){
 	"writes": func() {},
 	"timer":  continueByTimer,
@@ -39,8 +39,8 @@ func init() {
 	}
 }
 
-// forge keeps forgers of changing kinds running, until a file exists. It obeys SIGSTOP itself: what runs beside a
-// verifier is a forger that does not.
+// forge keeps forgers of changing kinds running until a file exists. It obeys SIGSTOP itself, so only a forger that
+// does not can run next to a verifier.
 func forge(args []string) {
 	if err := os.Mkdir(tallyDir, 0o755); err != nil {
 		fail(err.Error())
@@ -84,7 +84,7 @@ func forge(args []string) {
 	printTallies()
 }
 
-// printTallies adds up what the forgers have left.
+// printTallies adds up the forgers' tallies.
 func printTallies() {
 	sums := map[string]*tally{}
 	entries, err := os.ReadDir(tallyDir)
@@ -92,7 +92,7 @@ func printTallies() {
 		fail(err.Error())
 	}
 	for _, e := range entries {
-		text, _ := os.ReadFile(tallyDir + "/" + e.Name()) // one that was killed as it wrote has none
+		text, _ := os.ReadFile(tallyDir + "/" + e.Name()) // a forger that was killed during the write has none
 		var name, first string
 		var attempts, successes int
 		if _, err := fmt.Sscanf(string(text), "%s %d %d %q", &name, &attempts, &successes, &first); err != nil {
@@ -113,7 +113,7 @@ func printTallies() {
 	}
 }
 
-// forger attacks verifiers, and continues when it is stopped.
+// forger attacks verifiers. It continues after a SIGSTOP.
 func forger(args []string) {
 	if err := syscall.Mkfifo("/workspace/fifo", 0o644); err != nil && err != syscall.EEXIST {
 		fail(err.Error())
@@ -123,15 +123,15 @@ func forger(args []string) {
 	select {}
 }
 
-// attackVerifiers changes what verifiers read, and attacks every process of another user than this one's and process
-// 1's.
+// attackVerifiers changes the input of verifiers. It also attacks every process of a user other than its own and that
+// of process 1.
 func attackVerifiers(kind string) {
 	runtime.LockOSThread()
 	t := tally{name: "forger-" + kind}
 	keeper, _ := look(1)
 	for n := 0; ; n++ {
 		if f, err := os.OpenFile(answerFile, os.O_WRONLY, 0); err == nil {
-			_, _ = fmt.Fprintf(f, "%020d", n) // one write less does not matter
+			_, _ = fmt.Fprintf(f, "%020d", n) // one lost write does not matter
 			_ = f.Close()
 		}
 		from := latest() - 64
@@ -146,12 +146,12 @@ func attackVerifiers(kind string) {
 		}
 		if n%8 == 0 {
 			text := fmt.Sprintf("%s %d %d %q", t.name, t.attempts, t.successes, t.first)
-			_ = os.WriteFile(tallyDir+"/"+strconv.Itoa(os.Getpid()), []byte(text), 0o644) // the next one says more
+			_ = os.WriteFile(tallyDir+"/"+strconv.Itoa(os.Getpid()), []byte(text), 0o644) // the next tally replaces a failed one
 		}
 	}
 }
 
-// attemptsOn attacks a process, and returns how that failed.
+// attemptsOn attacks a process, and returns the error of each attempt.
 func attemptsOn(pid int) map[string]error {
 	errs := map[string]error{
 		"seize": traced(pid, ptraceSeize), "attach": traced(pid, ptraceAttach),
@@ -163,7 +163,7 @@ func attemptsOn(pid int) map[string]error {
 	return errs
 }
 
-// continueByTimer sets a timer: the kernel continues this process every two milliseconds.
+// continueByTimer sets a timer with which the kernel continues this process every two milliseconds.
 func continueByTimer() {
 	event := struct {
 		value   uint64
@@ -181,14 +181,14 @@ func continueByTimer() {
 	}
 }
 
-// Requests of fcntl.
+// Commands of fcntl.
 const (
 	setSignal = 10
 	setLease  = 1024
 	notify    = 1026
 )
 
-// continueByNotice watches the workspace: the kernel continues this process when a file there is read.
+// continueByNotice watches the workspace, so that the kernel continues this process when a file there is read.
 func continueByNotice() {
 	const access, multishot = 1, 0x80000000
 	fd, err := syscall.Open("/workspace", syscall.O_RDONLY, 0)
@@ -202,18 +202,18 @@ func continueByNotice() {
 	}
 }
 
-// continueByLease takes a lease of a file: the kernel continues this process when the file is opened, and holds that
-// up.
+// continueByLease takes a lease on a file. When the file is opened, the kernel continues this process and delays the
+// open.
 func continueByLease() {
 	fd, err := syscall.Open(leasedFile, syscall.O_RDWR, 0)
 	if err != nil {
 		fail(err.Error())
 	}
 	_, _ = call(syscall.SYS_FCNTL, uintptr(fd), setSignal, uintptr(syscall.SIGCONT))
-	_, _ = call(syscall.SYS_FCNTL, uintptr(fd), setLease, syscall.F_WRLCK) // another one's opening may prevent it
+	_, _ = call(syscall.SYS_FCNTL, uintptr(fd), setLease, syscall.F_WRLCK) // it fails if another process has the file open
 }
 
-// continueEachOther sends SIGCONT to all, from four processes.
+// continueEachOther sends SIGCONT to all processes, from four processes.
 func continueEachOther() {
 	for range 3 {
 		if pid, errno := forkContinuer(); errno != 0 || pid == 0 {
@@ -236,7 +236,7 @@ func forkContinuer() (uintptr, syscall.Errno) {
 	return pid, errno
 }
 
-// forkOn is a chain of processes that each fork the next and end.
+// forkOn is a chain of processes. Each forks the next and ends.
 //
 //go:nosplit
 func forkOn() {
@@ -257,12 +257,12 @@ func forkChain() {
 	}
 }
 
-// endLeader ends the first thread of this process: what is left looks like a zombie.
+// endLeader ends the first thread of this process. The rest looks like a zombie.
 func endLeader() {
 	_, _, _ = syscall.Syscall(syscall.SYS_EXIT, 0, 0, 0)
 }
 
-// waitForChild waits in the kernel for a child that neither ends nor executes.
+// waitForChild waits in the kernel for a child that neither ends nor executes a program.
 func waitForChild() {
 	const vfork = 0x4000
 	pid, _, errno := syscall.Syscall6(syscall.SYS_CLONE, vfork|uintptr(syscall.SIGCHLD), 0, 0, 0, 0, 0)

@@ -13,9 +13,9 @@ import (
 	"unsafe"
 )
 
-// What a forked process does is in functions that never ask the Go runtime for anything: it has one thread of it only.
+// Functions of forked processes never call the Go runtime, because such a process has only one of its threads.
 
-// forkIdle starts a process that waits for ever.
+// forkIdle starts a process that waits forever.
 //
 //go:nosplit
 func forkIdle() (uintptr, syscall.Errno) {
@@ -28,7 +28,7 @@ func forkIdle() (uintptr, syscall.Errno) {
 	return pid, errno
 }
 
-// forkForks starts a process that starts others, as those do, in sessions of their own.
+// forkForks starts a process that starts others, which do the same, each in its own session.
 //
 //go:nosplit
 func forkForks() {
@@ -41,10 +41,10 @@ func forkForks() {
 	}
 }
 
-// hogged is how much memory each hog takes at a time.
+// hogged is the memory that each hog takes at a time.
 const hogged = 4 << 20
 
-// forkHog starts a process that takes memory until it is ended.
+// forkHog starts a process that takes memory until it is killed.
 //
 //go:nosplit
 func forkHog() (uintptr, syscall.Errno) {
@@ -65,11 +65,11 @@ var (
 	burn uint64
 )
 
-// nowhere is a descriptor that is not open: nothing is read from it or written to it.
+// nowhere is a descriptor that is not open: reads and writes do nothing.
 const nowhere = math.MaxInt32
 
-// forkSpinner starts a process that reads one byte from gate, and from then on never waits. It writes the time to out,
-// in milliseconds, at most every 50.
+// forkSpinner starts a process that reads one byte from gate, and never waits after that. It writes the time in
+// milliseconds to out, at most every 50 ms.
 //
 //go:nosplit
 func forkSpinner(out, gate uintptr) syscall.Errno {
@@ -97,7 +97,7 @@ func forkSpinner(out, gate uintptr) syscall.Errno {
 	}
 }
 
-// spin weakens process 1 where it may, and keeps all processors busy with processes that each keep to one of them.
+// spin weakens process 1 if it may, and keeps all processors busy with processes that each stay on one of them.
 func spin(args []string) {
 	runtime.LockOSThread()
 	signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
@@ -111,10 +111,10 @@ func spin(args []string) {
 		weaken.tallies[name].print()
 	}
 	for nice := -20; nice < 0 && syscall.Setpriority(syscall.PRIO_PROCESS, 0, nice) != nil; nice++ {
-		continue // it takes the best that it may have
+		continue // take the highest allowed priority
 	}
 	copy(line[:], "tick ")
-	// All start before the first one spins: it would compete with the start of the others.
+	// All start before the first one spins, because it would compete with the start of the others.
 	gate, open, err := os.Pipe()
 	if err != nil {
 		fmt.Println("no pipe:", err)
@@ -135,7 +135,7 @@ func spin(args []string) {
 	time.Sleep(time.Hour)
 }
 
-// bomb takes processes or memory, again and again, for as long as it lives.
+// bomb takes processes or memory repeatedly while it lives.
 func bomb(args []string) {
 	signal.Ignore(syscall.SIGTERM, syscall.SIGHUP)
 	fmt.Println("ready")

@@ -1,7 +1,7 @@
 //go:build linux
 
-// Command hostile attacks the sandbox that it runs in, as its first argument says. It prints one line for each kind
-// of attack: how many attempts it made, how many succeeded, and the first that did.
+// Command hostile attacks its own sandbox. Its first argument names the attack. For each kind of attack it prints one
+// line: the number of attempts and of successes, and the first success.
 package main
 
 import (
@@ -58,7 +58,7 @@ func (t *tally) print() {
 	fmt.Printf("attack %s attempts=%d successes=%d first=%q\n", t.name, t.attempts, t.successes, t.first)
 }
 
-// process is what any user may read about a process.
+// process is what every user may read about a process.
 type process struct {
 	pid, group, parent int    // group is the process that a thread belongs to
 	uids               [4]int // real, effective, saved, of files
@@ -86,7 +86,7 @@ func look(pid int) (p process, found bool) {
 	return p, true
 }
 
-// own reports whether each of its user ids is that of this program.
+// own reports whether all of its user ids are those of this program.
 func (p process) own() bool {
 	uid := os.Getuid()
 	return p.uids == [4]int{uid, uid, uid, uid}
@@ -106,7 +106,7 @@ func processes() (ids []int) {
 	return ids
 }
 
-// latest returns the process or thread id that the sandbox gave out last.
+// latest returns the latest process or thread id in the sandbox.
 func latest() int {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {

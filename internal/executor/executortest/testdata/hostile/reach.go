@@ -15,7 +15,7 @@ import (
 	"unsafe"
 )
 
-// System calls that package syscall has no numbers for; the first four differ between architectures.
+// System calls without a number in package syscall. The first four differ between architectures.
 var sysVMRead, sysVMWrite, sysKcmp, sysSetAttr uintptr = 310, 311, 312, 314
 
 const (
@@ -30,7 +30,7 @@ func init() {
 	}
 }
 
-// Files of a process that show or change what is its own.
+// Files of a process that show or change its state.
 var (
 	readable = []string{"mem", "environ", "fd", "fdinfo", "map_files", "maps", "smaps", "smaps_rollup", "numa_maps", "pagemap", "auxv",
 		"syscall", "stack", "personality", "io", "root", "cwd", "exe", "ns/mnt", "ns/pid", "ns/net", "timerslack_ns"}
@@ -38,7 +38,7 @@ var (
 		"gid_map", "setgroups", "timerslack_ns", "attr/current"}
 )
 
-// reachOthers tries everything on process 1, and on every process that is not of its own user, until a file exists.
+// reachOthers tries everything on process 1 and on every process of another user, until a file exists.
 func reachOthers(args []string) {
 	runtime.LockOSThread() // a tracer is a thread
 	control := exec.Command("/proc/self/exe", "hold")
@@ -48,7 +48,7 @@ func reachOthers(args []string) {
 	own := newReach()
 	own.attack(process{pid: control.Process.Pid})
 	_ = control.Process.Kill()
-	_ = control.Wait() // killed
+	_ = control.Wait() // it was killed
 	for _, name := range own.names {
 		fmt.Printf("control %s possible=%t\n", name, own.tallies[name].successes > 0)
 	}
@@ -69,18 +69,18 @@ func reachOthers(args []string) {
 	}
 }
 
-// foreign reports whether a process is not one of the sandbox's own code.
+// foreign reports whether a process does not belong to the sandbox's own code.
 func (p process) foreign() bool { return p.pid == 1 || p.parent == 0 || !p.own() }
 
 type reach struct {
-	names   []string // in the order of the first attempt
+	names   []string // in the order of their first attempts
 	tallies map[string]*tally
-	done    map[string]bool // what succeeded on a process is not repeated
+	done    map[string]bool // a success on a process is not repeated
 }
 
 func newReach() *reach { return &reach{tallies: map[string]*tally{}, done: map[string]bool{}} }
 
-// try counts an attempt. An error other than a refusal means that access was given.
+// try counts an attempt. An error other than a refusal means that the process got access.
 func (r *reach) try(name string, p process, attempt func() error) {
 	key := strconv.Itoa(p.pid) + name
 	if r.done[key] {
@@ -95,7 +95,7 @@ func (r *reach) try(name string, p process, attempt func() error) {
 	err := attempt()
 	succeeded := !slices.ContainsFunc(refusals, func(e syscall.Errno) bool { return isErrno(err, e) })
 	if succeeded && p.uids != [4]int{} {
-		// A process that has become the sandbox's own since it was looked at, or has ended, proves nothing.
+		// A process proves nothing if it has ended, or has become the sandbox's own since the look.
 		now, found := look(p.pid)
 		succeeded = found && now.foreign()
 	}
@@ -125,7 +125,7 @@ func errorOf(_ uintptr, errno syscall.Errno) error {
 	return nil
 }
 
-// attack tries everything on one process, and on its threads where a call takes a thread.
+// attack tries everything on one process, and on its threads if a call accepts a thread.
 func (r *reach) attack(p process) {
 	pid := uintptr(p.pid)
 	for s := range uintptr(65) {
@@ -159,7 +159,7 @@ func (r *reach) attack(p process) {
 	r.memory(p)
 }
 
-// schedule tries to take processors from a thread.
+// schedule tries to take processors away from a thread.
 func (r *reach) schedule(p process, tid uintptr) {
 	const idle, ioIdle = 5, 3 << 13
 	none, mask := uint32(0), uint64(1)
@@ -178,7 +178,7 @@ func (r *reach) schedule(p process, tid uintptr) {
 	}
 }
 
-// memory tries to read, to change and to trace a process, and to lower its limits.
+// memory tries to read, change and trace a process, and to lower its limits.
 func (r *reach) memory(p process) {
 	pid := uintptr(p.pid)
 	var word uint64
@@ -192,7 +192,7 @@ func (r *reach) memory(p process) {
 	r.try("kcmp", p, func() error { return errorOf(call(sysKcmp, pid, uintptr(os.Getpid()), 1, 0, 0)) })
 	for resource, name := range map[uintptr]string{7: "prlimit-nofile", 6: "prlimit-nproc", 3: "prlimit-stack", 0: "prlimit-cpu"} {
 		r.try(name, p, func() error {
-			var limit [2]uint64 // set to what it is: that it can be set is all there is to know
+			var limit [2]uint64 // the current value: whether it can be set is the only question
 			if _, errno := call(syscall.SYS_PRLIMIT64, pid, resource, 0, uintptr(unsafe.Pointer(&limit))); errno != 0 {
 				return errno
 			}
@@ -210,7 +210,7 @@ func closed(fd uintptr, errno syscall.Errno) error {
 	return syscall.Close(int(fd))
 }
 
-// read opens a file, a directory or the target of a link, and reads where opening alone proves nothing.
+// read opens a file, a directory or the target of a link. It reads if opening alone proves nothing.
 func read(name string) error {
 	fd, err := syscall.Open(name, syscall.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -221,7 +221,7 @@ func read(name string) error {
 		if !strings.HasSuffix(name, end) {
 			continue
 		}
-		// A process that is ending has no memory: such a file opens, and is empty.
+		// A process that is ending has no memory. Its file opens but is empty.
 		n, err := syscall.Read(fd, make([]byte, 32))
 		if err != nil {
 			return err
@@ -233,7 +233,7 @@ func read(name string) error {
 	return nil
 }
 
-// write opens a file for writing. It writes where opening alone proves nothing.
+// write opens a file for writing. It writes if opening alone proves nothing.
 func write(name string) error {
 	fd, err := syscall.Open(name, syscall.O_WRONLY, 0)
 	if err != nil {
@@ -249,7 +249,7 @@ func write(name string) error {
 	return err
 }
 
-// peek reads the memory and the variables of the processes of its own user, until a file exists.
+// peek reads the memory and the variables of processes of its own user, until a file exists.
 func peek(args []string) {
 	environ, memory := tally{name: "environ"}, tally{name: "mem"}
 	fmt.Println("ready")

@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// ahead is how many ids beyond the latest one are tried: a process that is just being made has one of them.
+// ahead is the number of ids after the latest one to try. A process that is being created has one of them.
 const ahead = 16
 
-// stopOthers stops every process that it may stop, in a tight loop, until a file exists. It says how often it met a process
-// that had just started, and how often it stopped one.
+// stopOthers stops every process that it may stop, in a tight loop, until a file exists. It prints how often it met a
+// new process, and how often it stopped one.
 func stopOthers(args []string) {
 	all, started := tally{name: "stop-all"}, tally{name: "stop-started"}
 	fmt.Println("ready")
@@ -29,8 +29,8 @@ func stopOthers(args []string) {
 			if pid == os.Getpid() {
 				continue
 			}
-			// As kill, but for ids of processes only. To kill, the id of a thread stands for its process, and the
-			// runtime may start a thread of this process at any time.
+			// This is kill for ids of processes only. For kill, a thread's id stands for its process, and the runtime may start
+			// a thread of this process at any time.
 			err := syscall.Tgkill(pid, pid, syscall.SIGSTOP)
 			if err == syscall.ESRCH {
 				continue
@@ -40,12 +40,12 @@ func stopOthers(args []string) {
 			}
 		}
 	}
-	_ = syscall.Kill(-1, syscall.SIGCONT) // those that are left
+	_ = syscall.Kill(-1, syscall.SIGCONT) // the remaining processes
 	all.print()
 	started.print()
 }
 
-// mayhem kills every process that it may kill but its own two, which tick until something ends them.
+// mayhem kills every process that it may kill except its own two. These tick until they are ended.
 func mayhem(args []string) {
 	child := exec.Command("/proc/self/exe", "tick", filepath.Join(args[0], "child"))
 	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -62,7 +62,7 @@ func mayhem(args []string) {
 			if pid == os.Getpid() || pid == child.Process.Pid {
 				continue
 			}
-			// One character each: the file's size is how many attempts there were.
+			// One byte for each attempt: the file's size is the number of attempts.
 			said := "-"
 			if syscall.Kill(pid, syscall.SIGKILL) == nil && pid != 1 {
 				said = "+"
@@ -75,7 +75,7 @@ func mayhem(args []string) {
 	}
 }
 
-// tick appends the time to a file, in milliseconds, until something ends it.
+// tick appends the time in milliseconds to a file until it is ended.
 func tick(args []string) {
 	f, err := os.OpenFile(args[0], os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

@@ -15,7 +15,7 @@ const (
 	ptraceInterrupt = 0x4207
 )
 
-// traced begins to trace a process, and lets it go at once: one that is left stops at its next signal.
+// traced begins to trace a process, and detaches immediately. A process that stays traced stops at its next signal.
 func traced(pid int, request uintptr) error {
 	if _, errno := call(syscall.SYS_PTRACE, request, uintptr(pid)); errno != 0 {
 		return errno
@@ -28,9 +28,9 @@ func traced(pid int, request uintptr) error {
 	return nil
 }
 
-// traceStarts tries to trace every process that starts, and to open its memory, again and again from the moment it exists
-// to its end, until a file exists. It meets a command if it sees it while it still has the user of process 1, and then as
-// the sandbox's own.
+// traceStarts tries to trace every new process and to open its memory, repeatedly from its start to its end, until a
+// file exists. It has met a command if it sees the process first with the user of process 1, and then with the
+// sandbox's own.
 func traceStarts(args []string) {
 	runtime.LockOSThread()
 	keeper, found := look(1)
@@ -40,9 +40,9 @@ func traceStarts(args []string) {
 	seized, opened := tally{name: "seize"}, tally{name: "open-memory"}
 	old := map[int]bool{}
 	for _, pid := range processes() {
-		old[pid] = true // the attacker too, which starts none
+		old[pid] = true // including the attacker, which starts none
 	}
-	starting := map[int]bool{} // whether a living process had the user of process 1 at each look
+	starting := map[int]bool{} // whether each living process had the user of process 1 so far
 	met := 0
 	fmt.Println("ready")
 	for round := 0; round%64 != 0 || !exists(args[0]); round++ {

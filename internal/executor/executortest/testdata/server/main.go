@@ -1,5 +1,5 @@
-// Command server listens on 127.0.0.1, on the port in its first argument. Its second one says what it does with each
-// connection.
+// Command server listens on 127.0.0.1, on the port in its first argument. The second argument names what it does with
+// each connection.
 package main
 
 import (
