@@ -8,7 +8,7 @@ import (
 
 // Meter is implemented by an Executor with Capabilities.Metered: the backend itself meters what it bills.
 type Meter interface {
-	// Metered returns what the backend counted for environments, for each UTC day from from until before to. Both must be
+	// Metered returns what the backend counted for environments, for each UTC day in [from, to). Both must be
 	// midnights. An environment without usage is in no group. Errors: Forbidden if the credentials do not allow it.
 	Metered(ctx context.Context, refs []EnvironmentRef, from, to time.Time) ([]MeteredGroup, error)
 }

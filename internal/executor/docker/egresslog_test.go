@@ -21,7 +21,7 @@ func reached(t *testing.T, e *leasing.Service) (list []string, received map[stri
 		var a sandbox.EgressAttempt
 		must(t, json.Unmarshal(ev.Data, &a))
 		if ev.LeaseID == "" || a.AgentDID != "did:plc:ann" {
-			t.Errorf("event %+v names nobody: %s", ev, ev.Data)
+			t.Errorf("event %+v names no lease or another agent: %s", ev, ev.Data)
 		}
 		received[a.Host] += a.ReceivedBytes
 		if ev.Type != sandbox.EventEgressClosed { // it ends an attempt in the list
