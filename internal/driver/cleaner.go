@@ -26,7 +26,7 @@ const (
 	DependentRelay      DependentKind = "relay"    // carries connections to sandboxes
 	DependentChannels   DependentKind = "channels" // holds the sockets of sandboxes
 	DependentRelayImage DependentKind = "relay-image"
-	// DependentChannel is one sandbox's directory in the volume of channels. Its creation time and environment are unknown.
+	// DependentChannel is one sandbox's directory in the channels volume. Its creation time and environment are unknown.
 	DependentChannel DependentKind = "channel"
 )
 

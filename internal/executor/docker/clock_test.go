@@ -17,7 +17,7 @@ var aside = map[string]time.Duration{"behind": -time.Hour, "ahead": time.Hour}
 // late is how long after its deadline the end of a sandbox is noticed on a busy machine.
 const late = 10 * time.Second
 
-// byAnotherClock gives a specification a deadline in lives, by a clock that is ahead by by.
+// byAnotherClock gives a specification a deadline that is lives away, by a clock that differs by this much.
 func byAnotherClock(spec driver.SandboxSpec, by, lives time.Duration) driver.SandboxSpec {
 	spec.AsOf = time.Now().Add(by)
 	spec.Deadline = spec.AsOf.Add(lives)
