@@ -18,7 +18,7 @@ const (
 	agentRate   = 200 // 1/s
 )
 
-// agents measures requests to a program in a sandbox that serves HTTP, through the reconciler.
+// agents measures requests, through the reconciler, to a program that serves HTTP in a sandbox.
 func agents(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	w, err := s.workplace(ctx, environment, "did:plc:agents")
 	if err != nil {
@@ -45,7 +45,7 @@ func agents(ctx context.Context, s *stage, o options) (_ []result, err error) {
 			if err != nil {
 				return nil, err
 			}
-			if round > 0 { // the first one waits for the program
+			if round > 0 { // the first round waits for the program
 				*row.took = append(*row.took, d)
 			}
 		}
@@ -62,7 +62,7 @@ func agents(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	}, nil
 }
 
-// request sends content to the program that serves, which sends it back.
+// request sends content to the program, which sends it back.
 func (w *workplace) request(ctx context.Context, content []byte) error {
 	url := w.s.reconciler.URL + "/v1/leases/" + w.lease.ID + "/agents/agent/"
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(content))

@@ -18,14 +18,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
-// startBare starts this program once more, as a process that checks signatures and does nothing else, or stores each
-// message as one row of a new file. It returns the URL of the process, and what ends it.
+// startBare starts a second process of this program. It checks signatures and does nothing else or, with rowsFile,
+// stores each message as one row. It returns the URL of the process; stop ends it.
 func startBare(ctx context.Context, secretFile, rowsFile string) (url string, stop func() error, err error) {
 	return startSelf(ctx, "-bare", secretFile, "-rows", rowsFile)
 }
 
-// startSelf starts this program once more, as a process that prints where it listens. It returns that URL, and what
-// ends the process.
+// startSelf starts a second process of this program, which prints its URL. stop ends the process.
 func startSelf(ctx context.Context, args ...string) (url string, stop func() error, err error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -42,7 +41,7 @@ func startSelf(ctx context.Context, args ...string) (url string, stop func() err
 	}
 	stop = func() error {
 		err := command.Process.Signal(syscall.SIGTERM)
-		_ = command.Wait() // ended by a signal
+		_ = command.Wait() // the signal ends it, which Wait reports as an error
 		return err
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -52,8 +51,8 @@ func startSelf(ctx context.Context, args ...string) (url string, stop func() err
 	return strings.TrimSpace(line), stop, nil
 }
 
-// serveBare answers signed messages until the process ends, and prints where. It stores them first where a file for
-// rows is named.
+// serveBare answers signed messages until the process ends, and prints its URL. With rowsFile, it stores each message
+// first.
 func serveBare(secretFile, rowsFile string) error {
 	secrets, err := access.LoadSecrets(secretFile)
 	if err != nil {
@@ -92,7 +91,7 @@ func serveBare(secretFile, rowsFile string) error {
 			}
 			w.Header().Set("Content-Type", "application/json")
 			w.WriteHeader(http.StatusAccepted)
-			_, _ = fmt.Fprintf(w, `{"id":%q}`, id) // a sender that has gone needs no reply
+			_, _ = fmt.Fprintf(w, `{"id":%q}`, id) // a sender that has disconnected needs no reply
 		}),
 	}
 	return server.Serve(listener)

@@ -39,10 +39,10 @@ const (
 	commandCPU      = 3   // ms of the whole machine each
 	commandOwnCPU   = 1.5 // ms of the reconciler each
 	echoTarget      = 5   // ms
-	unpackingTarget = 1.2 // of the engine's own
+	unpackingTarget = 1.2 // of the engine's own time
 )
 
-// workplace is a sandbox with a program in it that echoes, and a client of the engine that it runs on.
+// workplace is a sandbox with a program that echoes its input, and a client of the engine that runs it.
 type workplace struct {
 	s         *stage
 	lease     sandbox.LeaseRef
@@ -86,7 +86,7 @@ func (w *workplace) echo(ctx context.Context, content []byte) error {
 	return echo(ctx, w.s.reconciler.Service, w.lease, echoPath, content)
 }
 
-// echo sends content through a program that a service runs.
+// echo sends content through a program. The service runs the program.
 func echo(ctx context.Context, of service.Service, lease sandbox.LeaseRef, program string, content []byte) error {
 	res, err := of.Exec(ctx, lease, sandbox.ExecRequest{Command: []string{program}, Stdin: bytes.NewReader(content)})
 	if err != nil {
@@ -128,15 +128,15 @@ func (w *workplace) plainEcho(ctx context.Context, content []byte) error {
 	return err
 }
 
-// roomy makes an environment whose sandboxes have the size that the targets of commands were set with. In half a core,
-// the default, the kernel would hold up even commands that follow each other.
+// roomy creates an environment whose sandboxes have the size for which the targets of commands were set. With the
+// default of half a core, the kernel would throttle even sequential commands.
 func (s *stage) roomy(ctx context.Context) (id string, err error) {
 	const roomy = "bench-commands"
 	spec := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Resources: sandbox.FormerDefaultResources}
 	return roomy, s.environment(ctx, sandbox.PutEnvironment{ID: roomy, EnvironmentSpec: spec})
 }
 
-// commands measures commands from many clients at once, input and output of a command, and an archive on its way in.
+// commands measures concurrent commands, the input and output of one command, and the upload of an archive.
 func commands(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	id, err := s.roomy(ctx)
 	if err != nil {
@@ -187,19 +187,19 @@ func commands(ctx context.Context, s *stage, o options) (_ []result, err error) 
 		compared("100 MiB as tar over HTTP to a file, the least / the engine's own copy", took[2], took[0])), nil
 }
 
-// leastDetail says what the least is.
+// leastDetail explains the results named "the least".
 const leastDetail = "the same API, program and commits without a sandbox"
 
 const (
-	// blocks is how often two ways of doing the same take turns.
+	// blocks is how often the ways of one comparison alternate.
 	blocks = 4
-	// settleTime is between two blocks: the engine still works on the end of a docker exec when it has answered, and
-	// takes time from what comes next.
+	// settleTime is the pause between two blocks. After docker exec has answered, the engine still cleans up, which would
+	// slow the next block.
 	settleTime = time.Second
 )
 
-// inTurns returns the medians of ways of doing the same, which take turns in blocks of rounds. The first of each block
-// fills caches.
+// inTurns returns the median time of each way. The ways alternate in blocks of rounds. The first round of each block
+// only fills caches.
 func inTurns(rounds int, ways ...func() error) ([]time.Duration, error) {
 	took := make([][]time.Duration, len(ways))
 	for range blocks {
@@ -223,7 +223,7 @@ func inTurns(rounds int, ways ...func() error) ([]time.Duration, error) {
 	return medians, nil
 }
 
-// floods runs commands from many clients at once, as fast as they are answered: in the sandbox, and without it.
+// floods runs commands from many clients at the same time, at full speed: in the sandbox, and without it.
 func (w *workplace) floods(ctx context.Context, bare func(context.Context, []byte) error) ([]result, error) {
 	own, err := w.s.reconciler.CPU()
 	if err != nil {
@@ -252,7 +252,7 @@ func (w *workplace) floods(ctx context.Context, bare func(context.Context, []byt
 	}, nil
 }
 
-// load is how often clients did something, in which time, and for how long the machine's processors worked for it.
+// load is the number of operations, the time that they took, and the CPU time of the whole machine.
 type load struct {
 	n             int64
 	took, machine time.Duration
@@ -278,8 +278,8 @@ func loadOf(ctx context.Context, run func(context.Context) error) (l load, err e
 	return l, err
 }
 
-// fromClients repeats an operation from many clients at once, as fast as each ends. It returns how often, in which
-// time.
+// fromClients runs many clients, each of which repeats an operation without a pause. It returns the number of
+// operations and the time that they took.
 func fromClients(ctx context.Context, do func(context.Context) error) (n int64, took time.Duration, err error) {
 	var done atomic.Int64
 	began := time.Now()
@@ -299,7 +299,7 @@ func fromClients(ctx context.Context, do func(context.Context) error) (n int64, 
 	return done.Load(), time.Since(began), err
 }
 
-// machineCPU is how long the machine's processors have worked. It needs Linux.
+// machineCPU returns the CPU time of the whole machine since boot. It needs Linux.
 func machineCPU() (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -308,7 +308,7 @@ func machineCPU() (time.Duration, error) {
 	line, _, _ := strings.Cut(string(text), "\n")
 	var ticks int64
 	for i, f := range strings.Fields(line) {
-		const idle, ioWait, guest = 4, 5, 9 // proc(5); a guest's time is in the user's too
+		const idle, ioWait, guest = 4, 5, 9 // proc(5); user time includes a guest's time
 		if i == 0 || i == idle || i == ioWait || i >= guest {
 			continue
 		}
@@ -321,8 +321,8 @@ func machineCPU() (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / 100, nil // USER_HZ
 }
 
-// install compiles a program of this folder for the engine's architecture, and puts it into /workspace. A copy stays in
-// the stage's directory.
+// install compiles a program of this folder for the engine's architecture, and puts it into /workspace. The stage's
+// directory keeps a copy.
 func (w *workplace) install(ctx context.Context, name string) error {
 	arch, err := harness.Docker(ctx, "version", "--format", "{{.Server.Arch}}")
 	if err != nil {
@@ -342,11 +342,11 @@ func (w *workplace) install(ctx context.Context, name string) error {
 	return w.unpack(ctx, archived(name, program))
 }
 
-// archived is a tar stream of one file that may be executed.
+// archived returns a tar stream of one executable file.
 func archived(name string, content []byte) []byte {
 	var out bytes.Buffer
 	w := tar.NewWriter(&out)
-	// A buffer takes everything.
+	// A buffer never fails.
 	_ = w.WriteHeader(
 		&tar.Header{Name: name, Mode: 0o755, Size: int64(len(content)), ModTime: time.Now(), Uid: 1000, Gid: 1000})
 	_, _ = io.Copy(w, bytes.NewReader(content))
@@ -354,9 +354,9 @@ func archived(name string, content []byte) []byte {
 	return out.Bytes()
 }
 
-// randomBytes cannot be compressed on their way.
+// randomBytes returns bytes that no transport can compress.
 func randomBytes(n int) []byte {
 	b := make([]byte, n)
-	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // it never fails
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b) // never fails
 	return b
 }

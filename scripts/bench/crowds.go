@@ -21,14 +21,14 @@ import (
 
 const (
 	crowd    = 100_000 // leases in the ledger
-	crowdDue = 1_000   // so many of them are due
-	// idleFor is longer than the pace of resyncs and of accounting, which then have run.
+	crowdDue = 1_000   // of them are due
+	// idleFor is longer than the intervals of resyncs and of accounting, so that both have run.
 	idleFor = 40 * time.Second
 )
 
-// crowds measures what many idle leases cost: finding those that are due, and the memory of
-// a reconciler; and then how many conditions a second are made durable that end one of them each. They are
-// on an engine that the reconciler does not reach, as with several of them: it has nothing else to do.
+// crowds measures the costs of many idle leases: finding the due ones, and the memory of a reconciler. It also measures
+// how many conditions per second the reconciler stores if each ends one lease. The leases are on an engine that the
+// reconciler does not reach, so it has no other work.
 func crowds(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	state := filepath.Join(s.state, "crowd")
 	if err := os.MkdirAll(state, 0o700); err != nil {
@@ -67,7 +67,7 @@ func crowds(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	}, ending...), err
 }
 
-// fillLedger makes a ledger with leases that sleep, as copies of one row.
+// fillLedger creates a ledger of sleeping leases, as copies of one row.
 func fillLedger(ctx context.Context, path string) error {
 	store, err := ledger.Open(ctx, "sqlite://"+path, ledger.Options{})
 	if err != nil {
@@ -91,7 +91,7 @@ func fillLedger(ctx context.Context, path string) error {
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Close()) }()
-	// Each copy is one of another agent's lease.
+	// Each copy is a lease of another agent.
 	const id, agent = "printf('copy%022d', i)", "'did:plc:' || i"
 	copies := map[string]string{"sandbox_id": id, "lease_id": agent + " || '::crowd'", "agent_did": agent}
 	for _, table := range []string{"sandboxes", "usage_periods", "events"} {
@@ -113,14 +113,14 @@ func fillLedger(ctx context.Context, path string) error {
 	return err
 }
 
-// copyRows copies the row of the sandbox "first", with some columns by an expression of the copy's number i,
-// or left to the database where that is empty.
+// copyRows copies the rows of the sandbox "first". expressions gives columns by the copy's number i; the database sets
+// a column whose expression is empty.
 func copyRows(ctx context.Context, db *sql.DB, table, key string, expressions map[string]string) error {
 	found, err := db.QueryContext(ctx, "SELECT name FROM pragma_table_info(?)", table) // without generated columns
 	if err != nil {
 		return err
 	}
-	defer func() { _ = found.Close() }() // its error is Err's
+	defer func() { _ = found.Close() }() // Err reports its error
 	var columns, values []string
 	for found.Next() {
 		var name string
@@ -145,7 +145,7 @@ func copyRows(ctx context.Context, db *sql.DB, table, key string, expressions ma
 	return err
 }
 
-// findDue takes how much CPU it costs to find what is due, as the loop asks for it.
+// findDue returns the CPU time of finding due work, with the query of the loop.
 func findDue(ctx context.Context, path string) (time.Duration, error) {
 	store, err := ledger.Open(ctx, "sqlite://"+path, ledger.Options{})
 	if err != nil {
@@ -167,7 +167,7 @@ func findDue(ctx context.Context, path string) (time.Duration, error) {
 	return after - before, errors.Join(err, err2, store.Close())
 }
 
-// cpuTime is what this process has had of the processors.
+// cpuTime returns the CPU time of this process.
 func cpuTime() (time.Duration, error) {
 	var used syscall.Rusage
 	err := syscall.Getrusage(syscall.RUSAGE_SELF, &used)

@@ -17,8 +17,8 @@ const (
 	execRatio  = 0.15 // of docker exec
 )
 
-// execs measures the round trip of a command over HTTP, next to what `docker exec` does, by the same
-// client library and in the same container.
+// execs measures the round trip of a command over HTTP, next to `docker exec` with the same client library in the same
+// container.
 func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	id, err := s.roomy(ctx)
 	if err != nil {
@@ -78,7 +78,7 @@ func execs(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	}...), nil
 }
 
-// plainExec runs the same command as `docker exec` would.
+// plainExec runs the same command as `docker exec` does.
 func plainExec(ctx context.Context, api *dockerapi.Client, name string) error {
 	made, err := api.ContainerExecCreate(ctx, name,
 		dockerapi.ExecOptions{Cmd: []string{"/player"}, AttachStdout: true, AttachStderr: true})

@@ -24,15 +24,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// floor runs commands and writes files on this machine behind the API of a reconciler: without a sandbox, limits, or
-// an account of what they use. It commits a row before a command and one after it, as the record of a command needs.
-// What it takes is what no reconciler can avoid.
+// floor runs commands and writes files on this machine behind the API of a reconciler, without a sandbox, limits or
+// accounting. It commits a row before and after a command, as the record of a command needs. Its time is the minimum
+// for any reconciler.
 type floor struct {
-	service.Service // nil: only commands are run and files written
+	service.Service // nil: the API only runs commands and writes files
 
 	rows *rows
 	ids  sandbox.IDs
-	dir  string // takes files
+	dir  string // receives files
 }
 
 // Exec implements service.Execs.
@@ -56,7 +56,7 @@ func (f floor) Exec(ctx context.Context, _ sandbox.LeaseRef, r sandbox.ExecReque
 		return res, err
 	}
 	res.Stdout, res.Stderr = out.Bytes(), problems.Bytes()
-	return res, f.rows.store(id+"-ended", append([]byte{}, res.Stdout...)) // no row is NULL
+	return res, f.rows.store(id+"-ended", append([]byte{}, res.Stdout...)) // a row must not be NULL
 }
 
 // WriteFiles implements service.Leases: it unpacks files into a directory of this machine.
@@ -92,13 +92,13 @@ func writeFile(dir *os.Root, h *tar.Header, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// serveFloor serves the floor until the process ends, and prints where.
+// serveFloor serves the floor until the process ends, and prints its URL.
 func serveFloor(token, rowsFile string) error {
 	rows, err := openRows(context.Background(), rowsFile)
 	if err != nil {
 		return err
 	}
-	go rows.run(context.Background()) // it ends with the process
+	go rows.run(context.Background()) // ends with the process
 	known, err := access.MakeToken("bench", token)
 	if err != nil {
 		return err
@@ -123,8 +123,8 @@ func serveFloor(token, rowsFile string) error {
 	return (&http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: handler}).Serve(listener)
 }
 
-// startFloor serves the floor from another process, with a database of the given name. It returns a client, and what
-// ends the process.
+// startFloor serves the floor from another process, with a database of the given name. It returns a client; stop ends
+// the process.
 func startFloor(ctx context.Context, s *stage, name string) (_ service.Service, stop func() error, err error) {
 	token := access.NewToken()
 	url, stop, err := startSelf(ctx, "-floor", token, "-rows", filepath.Join(s.state, "floor-"+name+".db"))

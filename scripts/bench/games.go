@@ -11,18 +11,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// parallelism is how many docker commands at once are tried to find the plain way's best.
+// parallelism is how many docker commands run at the same time, to find the best time of the plain way.
 var parallelism = []int{2, 4, 8}
 
-// begins is how many containers are started at once; that is not measured.
+// begins is how many containers start at the same time; their start is not measured.
 const begins = 4
 
-// gameRounds is how often each way is taken: in turns, because the machine is not the same from one
-// minute to the next, and the best of each is compared.
+// gameRounds is how often each way runs. The ways alternate, because the machine's speed varies by the minute. The best
+// times are compared.
 const gameRounds = 3
 
-// games measures how long it takes until all containers of a game are gone that one condition ends,
-// next to the removal of as many containers with the same settings by the docker command.
+// games measures the time until all containers of a game are gone after the condition that ends it. It compares that
+// with docker commands that remove as many containers with the same settings.
 func games(ctx context.Context, s *stage, o options) ([]result, error) {
 	var plain, ours time.Duration
 	commands := 0
@@ -47,8 +47,8 @@ func games(ctx context.Context, s *stage, o options) ([]result, error) {
 			ours.Milliseconds(), plain.Milliseconds(), commands))}, nil
 }
 
-// plainGame starts n containers and removes them with some docker commands at once, each of which
-// removes its part.
+// plainGame starts n containers, and removes them with several docker commands at the same time. Each command removes
+// its part.
 func plainGame(ctx context.Context, n, commands int) (time.Duration, error) {
 	players := make([]plain, n)
 	g, starting := errgroup.WithContext(ctx)
@@ -81,8 +81,8 @@ func plainGame(ctx context.Context, n, commands int) (time.Duration, error) {
 	return took, err
 }
 
-// leasedGame begins n leases in an environment of their own and ends them by one condition. It returns
-// how long it took from the reply until the last container was gone.
+// leasedGame acquires n leases in their own environment and ends them by one condition. It returns the time from the
+// reply until the last container is gone.
 func leasedGame(ctx context.Context, s *stage, game string, n int) (time.Duration, error) {
 	if err := s.environment(ctx,
 		sandbox.PutEnvironment{ID: game, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {

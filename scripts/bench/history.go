@@ -21,8 +21,8 @@ var historyOps = []struct{ name, what string }{
 	{"budgets", "CPU of checking budgets, at 100,000 lease-days / at none"},
 }
 
-// history measures how much more operations cost on a ledger with a long history. A reconciler would take months to
-// collect one, so that a Go benchmark writes it to the ledger.
+// history measures how much more operations cost on a ledger with a long history. A reconciler would need months for
+// such a history, so a Go benchmark writes it to the ledger.
 func history(ctx context.Context, s *stage, _ options) ([]result, error) {
 	command := exec.CommandContext(ctx, "go", "test", "./internal/leasing", "-run", "^$", "-bench", "^BenchmarkHistory$",
 		"-benchtime", "50x")

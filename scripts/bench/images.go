@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// The build context that images are measured with, and the targets: seconds of a plan that finds
-// nothing to do, megabytes hashed a second, and a rebuild in Terraform against docker build.
+// The size of the build context, and the targets: seconds of a plan without changes, megabytes hashed per second, and a
+// rebuild in Terraform relative to docker build.
 const (
 	contextFiles    = 5000
 	contextFileSize = 20_000 // bytes
@@ -21,8 +21,7 @@ const (
 	rebuildTarget   = 1.2
 )
 
-// images measures how long it takes to see that an image is what it should be, and to build it again
-// after a small change, in Terraform and by docker build.
+// images measures a plan without changes, and a rebuild after a small change in Terraform and by docker build.
 func images(ctx context.Context, s *stage, _ options) (_ []result, err error) {
 	dir := filepath.Join(s.state, "context")
 	if err := writeContext(dir); err != nil {
@@ -69,9 +68,9 @@ func images(ctx context.Context, s *stage, _ options) (_ []result, err error) {
 	}, nil
 }
 
-// rebuilds changes a file before each build, and takes both ways in turns.
+// rebuilds changes a file before each build. Both ways alternate.
 func rebuilds(ctx context.Context, dir string, apply func() error) (ours, plain time.Duration, err error) {
-	var built []string // each under a name of its own, so that none is left without one
+	var built []string // each has its own name, so that no image loses its name
 	round := 0
 	changed := func(build func() error) (time.Duration, error) {
 		round++
@@ -108,7 +107,7 @@ func rebuilds(ctx context.Context, dir string, apply func() error) (ours, plain 
 	return ours, plain, nil
 }
 
-// best returns the shortest of some tries.
+// best returns the shortest of several tries.
 func best(tries int, do func() error) (shortest time.Duration, err error) {
 	for range tries {
 		d, err := timed(do)
@@ -120,7 +119,7 @@ func best(tries int, do func() error) (shortest time.Duration, err error) {
 	return shortest, nil
 }
 
-// shorter returns the shorter of two times. The first may be unknown.
+// shorter returns the shorter of two times. The first may be 0, for unknown.
 func shorter(a, b time.Duration) time.Duration {
 	if a == 0 {
 		return b

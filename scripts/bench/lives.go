@@ -12,9 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// lives measures how long it takes to get a sandbox and to end one, each time next to the docker
-// command that does the same to a container with the same settings, so that caches, the disk and
-// the machine's other work weigh on both alike.
+// lives measures how long a sandbox takes to start and to end. Each time, the docker command does the same to a
+// container with the same settings, so that caches, the disk and the machine's load affect both alike.
 func lives(ctx context.Context, s *stage, o options) ([]result, error) {
 	destroyed, err := watchDestroyed(ctx)
 	if err != nil {
@@ -57,10 +56,10 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// life is how long the begin and the end of one container took.
+// life is how long the start and the end of one container took.
 type life struct{ begin, end time.Duration }
 
-// plain is a container that the docker command makes, with the settings of a sandbox.
+// plain is a container that the docker command creates, with the settings of a sandbox.
 type plain struct{ name string }
 
 func (p plain) volumes() []string { return []string{p.name + "-workspace", p.name + "-data"} }
@@ -130,7 +129,7 @@ func timed(do func() error) (time.Duration, error) {
 	return time.Since(begin), err
 }
 
-// destructions tells when the engine said that a container was gone.
+// destructions receives the times at which the engine removed containers.
 type destructions struct {
 	events chan destruction
 	close  func()
@@ -167,12 +166,12 @@ func watchDestroyed(ctx context.Context) (*destructions, error) {
 	d.close = func() {
 		cancel()
 		<-done
-		_ = events.Wait() // it was told to stop, which it reports as an error
+		_ = events.Wait() // it reports the signal as an error
 	}
 	return d, nil
 }
 
-// wait returns when the last of the sandboxes' containers was gone.
+// wait returns when the last container of the sandboxes was removed.
 func (d *destructions) wait(ctx context.Context, sandboxIDs ...string) (last time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -186,7 +185,7 @@ func (d *destructions) wait(ctx context.Context, sandboxIDs ...string) (last tim
 			if !open {
 				return last, fmt.Errorf("docker events ended")
 			}
-			if id := e.name[strings.LastIndex(e.name, "-")+1:]; left[id] { // not its carrier
+			if id := e.name[strings.LastIndex(e.name, "-")+1:]; left[id] { // the sandbox, not its carrier
 				delete(left, id)
 				last = e.at
 			}

@@ -1,6 +1,6 @@
-// Command bench measures the reconciler against the plain way of doing the same, both in one run on
-// the same machine, prints a table and writes bench/results.json. It reports; a missed target is
-// not a failure. It is run from the root of the repository after `make build`.
+// Command bench compares the reconciler with the plain way of doing the same, in one run on one machine. It prints a
+// table and writes bench/results.json. A missed target is reported, and is not a failure. Run it from the root of the
+// repository after `make build`.
 package main
 
 import (
@@ -61,7 +61,7 @@ type options struct {
 	storm time.Duration
 }
 
-// measures are taken one after the other, on one stage.
+// measures run one after the other, on one stage.
 var measures = []struct {
 	name string
 	take func(context.Context, *stage, options) ([]result, error)
@@ -104,7 +104,7 @@ type result struct {
 	detail string
 }
 
-// atMost and atLeast make results whose target is an upper or a lower bound.
+// atMost and atLeast return results whose target is an upper or a lower bound.
 func atMost(name string, value float64, unit string, target float64, detail string) result {
 	return result{name, value, unit, target, value <= target, detail}
 }
@@ -113,7 +113,7 @@ func atLeast(name string, value float64, unit string, target float64, detail str
 	return result{name, value, unit, target, value >= target, detail}
 }
 
-// part is a result without a target, which explains another.
+// part returns a result without a target, which explains another one.
 func part(name string, took []time.Duration, detail string) result {
 	return result{name, milliseconds(median(took)), "ms, p50", 0, true, detail}
 }
@@ -138,7 +138,7 @@ func run(ctx context.Context, o options) (err error) {
 			return fmt.Errorf("%s: %w", m.name, err)
 		}
 		results = append(results, r...)
-		// What was measured stays when a later measure fails.
+		// Results stay when a later measure fails.
 		if err := errors.Join(show(r), write(results)); err != nil {
 			return err
 		}

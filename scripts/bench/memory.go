@@ -29,10 +29,10 @@ const (
 	channelTarget = 6
 )
 
-// memory measures what the processes of a used sandbox take, and what the whole host takes for a sandbox that a
-// command has reached, beyond a container that docker runs. Shared pages count in parts.
+// memory measures the memory of the processes of a used sandbox. It also measures how much more host memory a sandbox
+// with an open channel takes than a container of docker run. A shared page counts in parts.
 func memory(ctx context.Context, s *stage, _ options) ([]result, error) {
-	var each [3]int64 // the first grows the engine's heap
+	var each [3]int64 // the first result is dropped: it includes growth of the engine's heap
 	for i, measure := range []func(context.Context, int64) (int64, error){s.plainMemory, s.plainMemory, s.channelMemory} {
 		base, err := s.hostMemory(ctx, nil)
 		if err != nil {
@@ -56,11 +56,11 @@ func memory(ctx context.Context, s *stage, _ options) ([]result, error) {
 	}, nil
 }
 
-// idleTime is after the last command: processes of a sandbox give memory back once they are idle for a second.
+// idleTime is the wait after the last command: processes of a sandbox release memory after a second without work.
 const idleTime = 2 * time.Second
 
-// insideAfter runs commands in a sandbox and returns what its processes take once they are idle. Other sandboxes share
-// the pages of their program, as on any host with more than one.
+// insideAfter runs commands in a sandbox and returns the memory of its idle processes. Other sandboxes share the pages
+// of their program, as on any host with several sandboxes.
 func (s *stage) insideAfter(ctx context.Context, commands int) (bytes int64, err error) {
 	others, err := s.neighbours(ctx)
 	defer func() { err = errors.Join(err, s.release(context.WithoutCancel(ctx), others)) }()
@@ -113,7 +113,7 @@ func (s *stage) release(ctx context.Context, leases []sandbox.LeaseRef) (err err
 	return err
 }
 
-// channelMemory returns how much the host takes more for each sandbox in which a command has run.
+// channelMemory returns the additional host memory for each sandbox in which a command has run.
 func (s *stage) channelMemory(ctx context.Context, base int64) (each int64, err error) {
 	leases, err := s.neighbours(ctx)
 	defer func() { err = errors.Join(err, s.release(context.WithoutCancel(ctx), leases)) }()
@@ -124,7 +124,7 @@ func (s *stage) channelMemory(ctx context.Context, base int64) (each int64, err 
 	return (taken - base) / openChannels, err
 }
 
-// plainMemory returns how much the host takes more for each container that docker runs.
+// plainMemory returns the additional host memory for each container that docker runs.
 func (s *stage) plainMemory(ctx context.Context, base int64) (each int64, err error) {
 	var made []plain
 	defer func() {
@@ -148,8 +148,8 @@ func (s *stage) plainMemory(ctx context.Context, base int64) (each int64, err er
 	return (taken - base) / openChannels, err
 }
 
-// hostMemory is what the reconciler, the engine, and the ledger's and other named containers take, with all that keeps
-// them.
+// hostMemory returns the memory of the reconciler, of the engine, and of the processes in the ledger's and the given
+// containers.
 func (s *stage) hostMemory(ctx context.Context, containers []string) (int64, error) {
 	own, err := s.containers(ctx)
 	if err != nil {
@@ -183,7 +183,7 @@ func (s *stage) hostMemory(ctx context.Context, containers []string) (int64, err
 	return pss(pids)
 }
 
-// keepersOf returns the engine's processes: its daemons, those that keep these containers, and clients of the engine.
+// keepersOf returns the processes of the engine: its daemons and clients, and the shims of these containers.
 func keepersOf(containers []string) (pids []int, err error) {
 	lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -192,7 +192,7 @@ func keepersOf(containers []string) (pids []int, err error) {
 	for _, name := range lines {
 		text, err := os.ReadFile(name)
 		if err != nil {
-			continue // it has ended
+			continue // it has exited
 		}
 		args := strings.Split(string(text), "\x00")
 		keeps := false
@@ -222,7 +222,7 @@ func processesOf(ctx context.Context, container string) (pids []int, err error) 
 	if err != nil {
 		return nil, err
 	}
-	for _, line := range lines[1:] { // below a title
+	for _, line := range lines[1:] { // without the title
 		pid, err := strconv.Atoi(line)
 		if err != nil {
 			return nil, fmt.Errorf("read docker top %s: %w", container, err)
@@ -232,12 +232,12 @@ func processesOf(ctx context.Context, container string) (pids []int, err error) 
 	return pids, nil
 }
 
-// pss sums the memory of processes; a page that several of them share counts in parts. It needs Linux and root.
+// pss sums the memory of processes; a shared page counts in parts. It needs Linux and root.
 func pss(pids []int) (bytes int64, err error) {
 	for _, pid := range pids {
 		text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "smaps_rollup"))
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-			continue // it has ended
+			continue // it has exited
 		}
 		if err != nil {
 			return 0, err

@@ -9,7 +9,7 @@ import (
 // modelRounds is how often a call is compared with a direct one.
 const modelRounds = 60
 
-// models takes its figures from benchmarks of the gateway: what a route adds to a call, and what many streams take.
+// models runs benchmarks of the gateway: what a route adds to a call, and the costs of many streams.
 func models(ctx context.Context, _ *stage, _ options) ([]result, error) {
 	metrics, err := benchmarks(ctx, "./internal/gateway/llm", "^BenchmarkLatency$", modelRounds)
 	if err != nil {

@@ -12,14 +12,14 @@ import (
 	"strings"
 )
 
-// How often each comparison of the network is made. A start varies more than a transfer, and takes less.
+// The rounds of each network benchmark. Starts vary more than transfers, and are faster.
 const (
 	startRounds    = 25
 	transferRounds = 8
 )
 
-// network takes its figures from the benchmarks of the Docker executor, which have an outside of their
-// own: what a restricted network adds to a cold start, and what goes through its gateway.
+// network runs benchmarks of the Docker executor, which have their own outside network: what a restricted network adds
+// to a cold start, and the throughput of its gateway.
 func network(ctx context.Context, _ *stage, _ options) ([]result, error) {
 	const pkg = "./internal/executor/docker"
 	metrics, err := benchmarks(ctx, pkg, "^BenchmarkRestrictedSpawn$", startRounds)
@@ -55,7 +55,7 @@ func network(ctx context.Context, _ *stage, _ options) ([]result, error) {
 	return results, err
 }
 
-// benchmarks runs Go benchmarks, and returns what they report by "benchmark unit".
+// benchmarks runs Go benchmarks, and returns their figures by "benchmark unit".
 func benchmarks(ctx context.Context, pkg, which string, rounds int) (map[string]float64, error) {
 	cmd := exec.CommandContext(ctx, "go", "test", "-run", "^$", "-bench", which,
 		"-benchtime", strconv.Itoa(rounds)+"x", pkg)

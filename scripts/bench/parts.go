@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// parts measures what a command over HTTP consists of, each by itself, so that it shows what no reconciler can avoid.
+// parts measures each part of a command over HTTP by itself. This shows the costs that no reconciler can avoid.
 type parts struct {
 	s      *stage
 	lease  sandbox.LeaseRef
@@ -34,7 +34,7 @@ func newParts(ctx context.Context, s *stage, lease sandbox.LeaseRef) (*parts, er
 		s: s, lease: lease, rows: r, stop: stop, done: make(chan struct{}),
 		player: filepath.Join(s.root, "examples", "quickstart", "player", "bin", "player"),
 	}
-	go func() { // ends with close
+	go func() { // close ends it
 		defer close(p.done)
 		r.run(ctx)
 	}()
@@ -51,7 +51,7 @@ func (p *parts) close() error {
 	return p.rows.db.Close()
 }
 
-// measure takes each part by itself, one after the other. The first round of each fills caches.
+// measure measures one part after the other. The first round of each fills caches.
 func (p *parts) measure(ctx context.Context, rounds int) error {
 	row := 0
 	for _, m := range []struct {
@@ -85,7 +85,7 @@ func (p *parts) measure(ctx context.Context, rounds int) error {
 	return nil
 }
 
-// play runs the program, which fails without input as it does in the sandbox.
+// play runs the program without input. It fails, as it does in the sandbox.
 func (p *parts) play(ctx context.Context) error {
 	err := exec.CommandContext(ctx, p.player).Run()
 	if _, ended := errors.AsType[*exec.ExitError](err); ended {

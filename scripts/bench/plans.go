@@ -13,26 +13,26 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// Targets of Terraform: how much longer than docker run the same containers may take, and by how much
-// a plan may be longer than Terraform's own of as many resources that call no API.
+// Targets of Terraform: the ratio of an apply to docker run, and the time of a plan, also relative to Terraform's own
+// plan of as many resources that call no API.
 const (
 	applyTarget = 1.25 // ratio
 	planTarget  = 0.9  // seconds
-	planRatio   = 3    // to Terraform's own of as many resources
+	planRatio   = 3    // to Terraform's own plan
 
-	// Ratios to the Docker provider, of as many containers of the same image without a network.
+	// Ratios to the Docker provider, for as many containers of the same image without a network.
 	peerApplyTarget, peerPlanTarget, peerDestroyTarget = 1.0, 0.4, 0.7
 )
 
-// planRounds is how often each way is taken: in turns, and the best of each is compared.
+// planRounds is how often each way runs. The ways alternate, and the best times are compared.
 const planRounds = 3
 
-// runs is how many docker run commands are at work at once, the plain way.
+// runs is how many docker run commands run at the same time.
 const runs = 4
 
-// plans measures how long Terraform takes to apply and to plan many leases, next to docker run of as many
-// containers with the same settings, to Terraform's plan of as many resources without a provider of ours, and to one of
-// as many with a provider that does nothing.
+// plans measures how long Terraform takes to apply and to plan many leases. It compares the apply with docker run of as
+// many containers with the same settings. It compares the plan with plans of as many resources: without our provider,
+// and with a provider that does nothing.
 func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 	leases, err := workspace(ctx, s, "leases", leaseConfiguration(o.leases))
 	if err != nil {
@@ -108,13 +108,13 @@ func plans(ctx context.Context, s *stage, o options) ([]result, error) {
 	return results, nil
 }
 
-// compared is a result without a target.
+// compared returns a result without a target.
 func compared(name string, a, b time.Duration) result {
 	return result{name, a.Seconds() / b.Seconds(), "ratio", 0, true,
 		fmt.Sprintf("%.2f s against %.2f s", a.Seconds(), b.Seconds())}
 }
 
-// plainRuns starts containers by docker run, some at once, and removes them; only the start is timed.
+// plainRuns starts containers by docker run, atOnce at a time, and removes them. Only the start is timed.
 func plainRuns(ctx context.Context, n, atOnce int) (time.Duration, error) {
 	remove, volumes := []string{"rm", "--force"}, []string{"volume", "rm"}
 	took, err := timed(func() error {
@@ -161,7 +161,7 @@ func workspace(ctx context.Context, s *stage, name, configuration string) (*meas
 // peerSource is the address of the Docker provider.
 const peerSource = "kreuzwerker/docker"
 
-// peerWorkspace is the workspace of the Docker provider, or nil if there is none to compare with.
+// peerWorkspace returns the workspace of the Docker provider, nil if the options name none.
 func peerWorkspace(ctx context.Context, s *stage, o options) (*measured, error) {
 	if o.peer == "" {
 		return nil, nil
@@ -170,7 +170,7 @@ func peerWorkspace(ctx context.Context, s *stage, o options) (*measured, error) 
 		return nil, err
 	}
 	r := sandbox.DefaultResources
-	cpus := fmt.Sprintf("%.1f", float64(r.CPUMillis)/1000) // as it reads them back
+	cpus := fmt.Sprintf("%.1f", float64(r.CPUMillis)/1000) // in the form that the provider reads back
 	return workspace(ctx, s, "peer", fmt.Sprintf(`terraform {
   required_providers {
     docker = { source = %q }
@@ -194,8 +194,8 @@ resource "docker_container" "bench" {
 // idleSource is the address of the provider that does nothing.
 const idleSource = "sandbox-lease/bare"
 
-// idleWorkspace is the workspace of a provider whose resource has the schema of a lease and does nothing. What its plan
-// takes, a plan of leases takes at least.
+// idleWorkspace returns the workspace of a provider whose resource has the schema of a lease and does nothing. Its plan
+// takes the minimum time of a plan of leases.
 func idleWorkspace(ctx context.Context, s *stage, o options) (*measured, error) {
 	program := filepath.Join(s.state, "terraform-provider-bare")
 	build := harness.Command(ctx, "go", "build", "-trimpath", "-o", program, "./scripts/bench/bareprovider")
@@ -220,10 +220,10 @@ resource "bare_lease" "bench" {
 `, idleSource, o.leases))
 }
 
-// cycle is how long an apply from nothing took, a plan after it that has nothing to do, and the destroy of all.
+// cycle is the time of the first apply, of a plan without changes, and of the destroy.
 type cycle struct{ apply, plan, destroy time.Duration }
 
-// shorten takes the times of another cycle that are shorter.
+// shorten replaces each time by a shorter one of another cycle.
 func (c *cycle) shorten(by cycle) {
 	c.apply, c.plan, c.destroy = shorter(c.apply, by.apply), shorter(c.plan, by.plan), shorter(c.destroy, by.destroy)
 }
@@ -235,14 +235,14 @@ func (m *measured) cycle(ctx context.Context) (c cycle, err error) {
 	if c.apply, err = run("apply", "-input=false", "-auto-approve"); err != nil {
 		return c, err
 	}
-	if c.plan, err = run("plan", "-input=false", "-detailed-exitcode"); err != nil { // when there are changes
+	if c.plan, err = run("plan", "-input=false", "-detailed-exitcode"); err != nil { // fails if there are changes
 		return c, err
 	}
 	c.destroy, err = run("destroy", "-input=false", "-auto-approve")
 	return c, err
 }
 
-// leaseConfiguration is an environment and leases in it.
+// leaseConfiguration returns the configuration of an environment with leases.
 func leaseConfiguration(leases int) string {
 	return fmt.Sprintf(`terraform {
   required_providers {

@@ -13,9 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// pools measures how long it takes to get a sandbox that waits asleep, over HTTP, next to the engine's
-// own request that wakes a container with the same settings, to a sandbox that is created for it, and to one
-// that waits awake.
+// pools measures how long it takes to get a paused sandbox from a pool, over HTTP. It compares that with the engine's
+// own request to wake a container with the same settings, with a new sandbox, and with a running sandbox from a pool.
 func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	const pool = "bench-pool"
 	warmPool := sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, WarmPool: &sandbox.WarmPool{Size: 1}}
@@ -97,7 +96,7 @@ func pools(ctx context.Context, s *stage, o options) (_ []result, err error) {
 			s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: running, Force: true}))
 }
 
-// claimed is how long it took to acquire a sandbox, and until its first command has written: of a paused pool and of a
+// claimed has the times to acquire a sandbox, and until the output of its first command: from a paused pool and from a
 // running one.
 type claimed struct{ acquire, output [2][]time.Duration }
 
@@ -107,13 +106,13 @@ func (c *claimed) add(took [2][2]time.Duration) {
 	}
 }
 
-// slowest returns how long the slowest took but for one in a hundred.
+// slowest returns the 99th percentile.
 func slowest(d []time.Duration) time.Duration {
 	slices.Sort(d)
 	return d[len(d)*99/100]
 }
 
-// nap is a lease whose sandbox sleeps, paused.
+// nap is a lease with a paused sandbox.
 type nap struct {
 	s     *stage
 	lease sandbox.LeaseRef
@@ -146,7 +145,7 @@ func (n *nap) end(ctx context.Context) error {
 	return err
 }
 
-// claim takes a sandbox of each of two pools, one after the other, and runs a command in it.
+// claim acquires a sandbox from each of two pools, one after the other, and runs a command in it.
 func (s *stage) claim(ctx context.Context, agent string, pools ...string) (took [2][2]time.Duration, err error) {
 	for i, pool := range pools {
 		if err := s.settled(ctx, pool); err != nil {
@@ -173,7 +172,7 @@ func (s *stage) claim(ctx context.Context, agent string, pools ...string) (took 
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
-// settled returns once a sandbox waits in an environment's pool and nothing is under way any more.
+// settled returns once a sandbox waits in the pool of an environment and no release is in progress.
 func (s *stage) settled(ctx context.Context, pool string) error {
 	_, err := harness.Until(ctx, time.Minute, "a sandbox waits", func(ctx context.Context) (bool, error) {
 		e, err := s.reconciler.Service.GetEnvironment(ctx, pool)
@@ -186,7 +185,7 @@ func (s *stage) settled(ctx context.Context, pool string) error {
 	return err
 }
 
-// acquire takes how long a lease takes, and releases it.
+// acquire measures how long an acquire takes, and releases the lease.
 func (s *stage) acquire(ctx context.Context, agent, environment string) (time.Duration, error) {
 	var got sandbox.Acquired
 	took, err := timed(func() (err error) {
@@ -199,8 +198,8 @@ func (s *stage) acquire(ctx context.Context, agent, environment string) (time.Du
 	return took, err
 }
 
-// sleeper is a container of the plain way that is paused and woken by the engine's API: the docker
-// command takes longer to start than the engine to wake.
+// sleeper is a container that the engine's API pauses and wakes. The docker command would take longer to start than the
+// engine takes to wake.
 type sleeper struct {
 	plain
 	api *dockerapi.Client
@@ -218,8 +217,7 @@ func newSleeper(ctx context.Context, name string) (*sleeper, error) {
 	return p, api.ContainerPause(ctx, name)
 }
 
-// wake wakes the container and puts it back to sleep, so that next time it has slept as long as what
-// waits in a pool.
+// wake wakes the container and pauses it again, so that it has slept as long as a sandbox in a pool.
 func (p *sleeper) wake(ctx context.Context) (time.Duration, error) {
 	took, err := timed(func() error { return p.api.ContainerUnpause(ctx, p.name) })
 	if err == nil {

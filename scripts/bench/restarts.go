@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// restarts kills the reconciler while many sandboxes live, and measures how long it takes from its next
-// start until it has seen each of them again. None may be ended or made by that.
+// restarts kills the reconciler while many sandboxes live. It measures the time from the next start until the
+// reconciler has observed each of them again. The restart must not end or create any sandbox.
 func restarts(ctx context.Context, s *stage, o options) ([]result, error) {
 	const living = "bench-restart"
 	if err := s.environment(ctx,
@@ -58,7 +58,7 @@ func restarts(ctx context.Context, s *stage, o options) ([]result, error) {
 		s.reconciler.Service.DeleteEnvironment(ctx, sandbox.DeleteEnvironment{ID: living, Force: true})
 }
 
-// acquireAll begins n leases in an environment and returns their sandboxes' ids. It is not measured.
+// acquireAll acquires n leases in an environment and returns the ids of their sandboxes. It is not measured.
 func (s *stage) acquireAll(ctx context.Context, environment string, n int) ([]string, error) {
 	ids := make([]string, n)
 	g, acquiring := errgroup.WithContext(ctx)
@@ -74,7 +74,7 @@ func (s *stage) acquireAll(ctx context.Context, environment string, n int) ([]st
 	return ids, g.Wait()
 }
 
-// containers returns the ids of the ledger's containers that run, in order.
+// containers returns the sorted ids of the ledger's running containers.
 func (s *stage) containers(ctx context.Context) ([]string, error) {
 	ids, err := harness.Docker(ctx, "ps", "--quiet", "--no-trunc",
 		"--filter", "label=io.sandbox-lease.ledger="+s.reconciler.Ledger, "--filter", "label=io.sandbox-lease.role=sandbox")

@@ -8,8 +8,8 @@ import (
 	_ "modernc.org/sqlite"
 )
 
-// rows stores messages with the least that makes a receipt durable: one row of three columns for each message, and one
-// commit for those that wait together. It shows how much of a receipt's cost no reconciler can avoid.
+// rows stores messages with the minimum for a durable receipt: one row of three columns per message, and one commit for
+// all waiting messages. It shows the costs of a receipt that no reconciler can avoid.
 type rows struct {
 	db       *sql.DB
 	arrivals chan arrival
@@ -22,10 +22,10 @@ type arrival struct {
 	done chan error
 }
 
-// rowsOfABatch bounds a commit.
+// rowsOfABatch limits the rows of a commit.
 const rowsOfABatch = 256
 
-// openRows makes a database that syncs each commit to disk, as a ledger does.
+// openRows creates a database that syncs each commit to disk, as a ledger does.
 func openRows(ctx context.Context, file string) (*rows, error) {
 	db, err := sql.Open("sqlite", "file:"+file+"?_txlock=immediate&_pragma=journal_mode(WAL)&_pragma=synchronous(FULL)")
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *rows) run(ctx context.Context) {
 	}
 }
 
-// waiting adds the messages that wait already.
+// waiting adds the messages that already wait.
 func (s *rows) waiting(first arrival) []arrival {
 	batch := []arrival{first}
 	for len(batch) < rowsOfABatch {

@@ -28,7 +28,7 @@ func newStage(ctx context.Context) (_ *stage, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &stage{root: root, state: filepath.Join(root, ".tmp", "bench")} // not /tmp, which may be memory
+	s := &stage{root: root, state: filepath.Join(root, ".tmp", "bench")} // /tmp may be in memory
 	s.reconciler = harness.NewReconciler(root, s.state)
 	if err := os.MkdirAll(s.state, 0o700); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func (s *stage) priceBook() string {
 	return filepath.Join(s.root, "examples", "quickstart", "prices.json")
 }
 
-// environment makes an environment of the stage's image whose sandboxes never fall asleep by themselves.
+// environment creates an environment of the stage's image whose sandboxes never fall asleep by themselves.
 func (s *stage) environment(ctx context.Context, p sandbox.PutEnvironment) error {
 	never := sandbox.Duration(0)
 	p.Image, p.Network, p.SleepAfter = image, sandbox.NetworkNone, &never
@@ -67,7 +67,7 @@ func (s *stage) environment(ctx context.Context, p sandbox.PutEnvironment) error
 	return err
 }
 
-// close removes everything again, also when the measures were interrupted.
+// close removes everything, even after an interrupted run.
 func (s *stage) close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()

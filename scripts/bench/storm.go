@@ -21,21 +21,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// stormRounds is how often each is flooded: in turns, because the machine is not the same from one second to the next.
+// stormRounds is how often each receiver is flooded. They alternate, because the machine's speed varies by the second.
 const stormRounds = 3
 
-// Targets of receipts, with all that they change on disk.
+// Targets of receipts, including all their changes on disk.
 const (
 	bareTarget     = 0.6  // of the rate of a bare handler
 	rowsTarget     = 0.7  // of the rate of a handler that stores one row
 	cpuTarget      = 120  // µs each
-	receiptsTarget = 8000 // 1/s, where each ends a lease
+	receiptsTarget = 8000 // 1/s, if each ends a lease
 	receiptTarget  = 20   // ms at p99
 )
 
-// storm compares how many signed conditions a second the reconciler makes durable that match nothing with how many
-// a Go handler answers that checks the signature and does nothing else, and with how many one answers that stores a
-// row of each.
+// storm measures how many signed conditions per second the reconciler stores that match no lease. It compares that with
+// two Go handlers: one only checks the signature, and the other also stores a row for each condition.
 func storm(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	send, err := newSender(s.reconciler, o.clients)
 	if err != nil {
@@ -88,7 +87,7 @@ func storm(ctx context.Context, s *stage, o options) (_ []result, err error) {
 	}, nil
 }
 
-// receipts floods a reconciler with conditions, each of which matches as many leases as it should.
+// receipts floods a reconciler with conditions, each of which must match a number of leases.
 func receipts(ctx context.Context, r *harness.Reconciler, o options, what string, nth func(n int64) sandbox.Condition,
 	matched int) ([]result, error) {
 	send, err := newSender(r, o.clients)
@@ -119,17 +118,17 @@ func receipts(ctx context.Context, r *harness.Reconciler, o options, what string
 	}, nil
 }
 
-// flood is many clients that send conditions for a while, each of which awaits its reply. They run on the same machine
-// as the receiver and take their part of its processors.
+// flood is many clients that send conditions for a while. Each waits for its reply. They share the processors of the
+// machine with the receiver.
 type flood struct {
 	clients int
 	length  time.Duration
 	nth     func(n int64) sandbox.Condition
-	matched int // of each condition
+	matched int // leases per condition
 	sent    atomic.Int64
 }
 
-// flooded is what came of it.
+// flooded is the result of a flood.
 type flooded struct {
 	took       []time.Duration
 	whole, cpu time.Duration
@@ -160,7 +159,7 @@ func (f *flood) run(ctx context.Context, send *sender) (flooded, error) {
 	return flooded{took: slices.Concat(took...), whole: time.Since(begin)}, err
 }
 
-// check sends the last conditions again: what was acknowledged is known.
+// check sends the last conditions again: the receiver must know those that it has acknowledged.
 func (f *flood) check(ctx context.Context, send *sender) error {
 	last := f.sent.Load()
 	for n := max(1, last-int64(f.clients)); n <= last; n++ {
@@ -180,7 +179,7 @@ func (f *flooded) add(other flooded, err error) error {
 	return err
 }
 
-// rate is how many were answered in a second.
+// rate returns the replies per second.
 func (f *flooded) rate() float64 { return float64(len(f.took)) / f.whole.Seconds() }
 
 func (f *flooded) p99(what string) result {
@@ -208,7 +207,7 @@ func newSender(r *harness.Reconciler, connections int) (*sender, error) {
 	}, nil
 }
 
-// death is the condition that an agent of the bench's environment died at a time.
+// death is the condition that an agent of the bench's environment died.
 func death(agent string, at time.Time) sandbox.Condition {
 	return sandbox.Condition{Type: "agent.death", Timestamp: at.UTC(),
 		Data: sandbox.ConditionData{EnvironmentID: environment, AgentDID: agent}}
@@ -232,7 +231,7 @@ func (s *sender) post(ctx context.Context, id string, c sandbox.Condition) (r sa
 	if err != nil {
 		return r, err
 	}
-	defer func() { _ = response.Body.Close() }() // read to its end
+	defer func() { _ = response.Body.Close() }() // the next line reads it to its end
 	answer, err := io.ReadAll(response.Body)
 	if err != nil {
 		return r, err

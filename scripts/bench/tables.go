@@ -8,12 +8,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// tableParallelism is how many docker run commands at once are tried to find the plain way's best.
+// tableParallelism is how many docker run commands run at the same time, to find the best time of the plain way.
 var tableParallelism = []int{4, 8, 16}
 
-// tables measures how long it takes until all leases of a game's table are ready that one batch acquires, next to
-// docker run of as many containers with the same settings. Each way is taken in turns, and the best of
-// each is compared.
+// tables measures the time until all leases of one batch are ready. It compares that with docker run of as many
+// containers with the same settings. The ways alternate, and the best times are compared.
 func tables(ctx context.Context, s *stage, o options) ([]result, error) {
 	var plain, ours time.Duration
 	commands := 0
@@ -36,7 +35,7 @@ func tables(ctx context.Context, s *stage, o options) ([]result, error) {
 	}, nil
 }
 
-// leasedTable acquires n leases by one batch, over HTTP, in an environment of their own, and removes it.
+// leasedTable acquires n leases in one batch over HTTP, in their own environment, and removes the environment.
 func leasedTable(ctx context.Context, s *stage, table string, n int) (time.Duration, error) {
 	if err := s.environment(ctx,
 		sandbox.PutEnvironment{ID: table, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan}}); err != nil {

@@ -11,19 +11,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// Targets of the Cloudflare Worker: how much longer than a bare Durable Object it may take, and kilobytes.
+// Targets of the Cloudflare Worker: ratios to a bare Durable Object, and kilobytes.
 const (
 	workerStartTarget = 1.15
 	workerExecTarget  = 1.2
 	bundleTarget      = 300
 )
 
-// workerRounds is how many sandboxes are started in each way, each of which runs ten commands.
+// workerRounds is how many sandboxes start in each way. Each runs ten commands.
 const workerRounds = 30
 
-// worker measures what our Worker adds to starts and commands, next to a Worker that has nothing but a Durable Object
-// with a container, in the real runtime on this machine. The measurement itself is a benchmark beside the Worker's
-// tests.
+// worker measures what our Worker adds to starts and commands. It compares it with a Worker that only has a Durable
+// Object with a container, in the real runtime on this machine. The benchmark itself is beside the Worker's tests.
 func worker(ctx context.Context, s *stage, _ options) ([]result, error) {
 	const pkg = "./internal/executor/cloudflare"
 	bundle, err := os.Stat(filepath.Join(s.root, pkg, "embedded", "worker.js"))

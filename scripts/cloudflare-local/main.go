@@ -1,6 +1,6 @@
-// Command cloudflare-local runs a Cloudflare account on this machine until it is interrupted: an API that takes
-// deployments, and the real Workers runtime with containers on the local Docker Engine, which runs them. What the
-// account has ends with it. It is run from the root of the repository, with the Worker built.
+// Command cloudflare-local runs a Cloudflare account on this machine until it is interrupted. An API accepts
+// deployments, and the real Workers runtime runs them with containers on the local Docker Engine. The account's objects
+// end with it. Run it from the root of the repository, with the Worker built.
 package main
 
 import (

@@ -17,7 +17,7 @@ type CloudflareLocal struct {
 	root, binary, exports string
 }
 
-// NewCloudflareLocal names the files of an account; it starts nothing. Both paths are absolute.
+// NewCloudflareLocal returns an account that is not started. Both paths are absolute.
 func NewCloudflareLocal(root, state string) *CloudflareLocal {
 	binary := filepath.Join(state, "cloudflare-local")
 	return &CloudflareLocal{
@@ -35,12 +35,12 @@ func (c *CloudflareLocal) Build(ctx context.Context) error {
 	return err
 }
 
-// Start runs an account that has nothing, and returns once it answers.
+// Start starts an empty account, and returns once it answers.
 func (c *CloudflareLocal) Start(ctx context.Context) error {
 	if err := os.RemoveAll(c.exports); err != nil {
 		return err
 	}
-	cmd := exec.Command(c.binary, "-listen", "127.0.0.1:0", "-exports", c.exports) // not bound to ctx: it lives on
+	cmd := exec.Command(c.binary, "-listen", "127.0.0.1:0", "-exports", c.exports) // it outlives ctx
 	cmd.Dir = c.root
 	return c.start(ctx, cmd, func(context.Context) error {
 		_, err := os.Stat(c.exports)
@@ -48,13 +48,13 @@ func (c *CloudflareLocal) Start(ctx context.Context) error {
 	})
 }
 
-// Runs reports whether the account is there.
+// Runs reports whether the account runs.
 func (c *CloudflareLocal) Runs(ctx context.Context) bool { return c.alive(ctx) }
 
-// Stop ends the account, if it runs, with all that it has.
+// Stop ends the account and all its objects, if it runs.
 func (c *CloudflareLocal) Stop(ctx context.Context) error { return c.end(ctx, syscall.SIGTERM) }
 
-// Env are the variables of the environment that lead to the account.
+// Env returns the environment variables that select the account.
 func (c *CloudflareLocal) Env() ([]string, error) {
 	text, err := os.ReadFile(c.exports)
 	if err != nil {

@@ -13,15 +13,13 @@ import (
 	"time"
 )
 
-// Output runs a program and returns what it wrote to standard output. An error holds the end of
-// what it wrote to both.
+// Output runs a program and returns its standard output. An error holds the end of both its outputs.
 func Output(ctx context.Context, name string, args ...string) (string, error) {
 	return Collect(Command(ctx, name, args...))
 }
 
-// Command prepares a program that is asked to stop, not killed, when ctx ends. It gets a process
-// group of its own, so that Ctrl-C reaches it once: Terraform takes a second one as an order to
-// leave at once.
+// Command prepares a program. When ctx ends, the program gets a signal to stop and is not killed. It has its own
+// process group, so that Ctrl-C reaches it only once: at a second signal, Terraform stops immediately.
 func Command(ctx context.Context, name string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -41,7 +39,7 @@ func Collect(cmd *exec.Cmd) (string, error) {
 	return stdout.String(), nil
 }
 
-// commandError is a program that failed.
+// commandError is the error of a failed program.
 type commandError struct {
 	command, said string
 	err           error
@@ -50,8 +48,7 @@ type commandError struct {
 func (e *commandError) Error() string { return fmt.Sprintf("%s: %v\n%s", e.command, e.err, e.said) }
 func (e *commandError) Unwrap() error { return e.err }
 
-// Script runs a script of this repository. When it fails, what it said is the error: scripts say
-// what to do, in one line.
+// Script runs a script of this repository. If it fails, its output is the error: scripts say in one line what to do.
 func Script(ctx context.Context, name string, args ...string) error {
 	_, err := Output(ctx, filepath.Join("scripts", name), args...)
 	if failed, ok := errors.AsType[*commandError](err); ok && failed.said != "" {
@@ -60,7 +57,7 @@ func Script(ctx context.Context, name string, args ...string) error {
 	return err
 }
 
-// ExitCode returns the code with which a program ended, -1 when it did not run to its end.
+// ExitCode returns the exit code of a program, -1 if it did not run to its end.
 func ExitCode(err error) int {
 	if err == nil {
 		return 0
@@ -76,8 +73,7 @@ func tail(text string, lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// Until asks again and again until ok says yes, and returns how long that took. It gives up at an
-// error and at the limit.
+// Until polls ok until it returns true, and returns how long that took. It stops at an error and at the limit.
 func Until(ctx context.Context, limit time.Duration, what string,
 	ok func(context.Context) (bool, error)) (time.Duration, error) {
 	begin := time.Now()

@@ -14,16 +14,16 @@ import (
 	"time"
 )
 
-// daemon is a program that outlives the one that started it.
+// daemon is a program that outlives its parent.
 type daemon struct {
-	// name is for errors.
+	// name is the name in errors.
 	name string
-	// line is what its command line holds, and no other's: its process id may have been given out again.
+	// line is a text that only its command line contains: the system may have reused its process id.
 	line             string
 	pidFile, logFile string
 }
 
-// newDaemon keeps a program's process id and log in a state directory.
+// newDaemon returns a daemon with its process id and log in a state directory.
 func newDaemon(state, name, line string) daemon {
 	return daemon{
 		name:    name,
@@ -33,8 +33,8 @@ func newDaemon(state, name, line string) daemon {
 	}
 }
 
-// start runs the program in a session of its own, and returns once it is ready. The error of one that is not
-// in time holds what keeps it.
+// start runs the program in its own session, and returns once it is ready. After a timeout, the error says why it is
+// not ready.
 func (d daemon) start(ctx context.Context, cmd *exec.Cmd, ready func(context.Context) error) error {
 	log, err := os.OpenFile(d.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -47,7 +47,7 @@ func (d daemon) start(ctx context.Context, cmd *exec.Cmd, ready func(context.Con
 		return err
 	}
 	exited := make(chan error, 1)
-	go func() { exited <- cmd.Wait() }() // ends with the daemon, or with this program
+	go func() { exited <- cmd.Wait() }() // ends with the daemon or this program
 	if err := os.WriteFile(d.pidFile, []byte(strconv.Itoa(cmd.Process.Pid)), 0o600); err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (d daemon) start(ctx context.Context, cmd *exec.Cmd, ready func(context.Con
 	return nil
 }
 
-// pid is the daemon's process. Errors: fs.ErrNotExist when none was started.
+// pid returns the daemon's process id. Errors: fs.ErrNotExist if none was started.
 func (d daemon) pid() (int, error) {
 	text, err := os.ReadFile(d.pidFile)
 	if err != nil {
@@ -82,7 +82,7 @@ func (d daemon) pid() (int, error) {
 	return pid, nil
 }
 
-// end sends the daemon a signal, if it runs, and waits until it is gone.
+// end sends the daemon a signal, if it runs, and waits for its exit.
 func (d daemon) end(ctx context.Context, signal syscall.Signal) error {
 	pid, err := d.pid()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -113,7 +113,7 @@ func (d daemon) runs(ctx context.Context, pid int) bool {
 	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	line := strings.ReplaceAll(string(args), "\x00", " ")
 	if _, noProc := os.Stat("/proc/self"); err != nil && noProc != nil { // not Linux
-		line, _ = Output(ctx, "ps", "-o", "args=", "-p", strconv.Itoa(pid)) // it fails when there is no such process
+		line, _ = Output(ctx, "ps", "-o", "args=", "-p", strconv.Itoa(pid)) // fails if there is no such process
 	}
 	return strings.Contains(line, d.line)
 }

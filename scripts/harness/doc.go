@@ -1,4 +1,3 @@
-// Package harness runs what this repository consists of, as its users do: the reconciler as a
-// process, the Terraform CLI with the local build of the provider, the docker client. The programs
-// under scripts and nothing else use it.
+// Package harness runs the parts of this repository as users do: the reconciler as a process, the Terraform CLI with
+// the local build of the provider, and the docker client. Only the programs under scripts use it.
 package harness

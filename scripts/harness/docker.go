@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// StartEngine returns once a Docker Engine answers, starting one if none does.
+// StartEngine returns once a Docker Engine answers. It starts one if none does.
 func StartEngine(ctx context.Context, state string) error {
 	return Script(ctx, "docker-engine", "start", filepath.Join(state, "engine"))
 }
@@ -27,13 +27,13 @@ func Docker(ctx context.Context, args ...string) ([]string, error) {
 	return strings.Fields(text), err
 }
 
-// Containers returns the names of the containers, running or not, whose name holds the text. The
-// names of sandboxes hold their ledger's id and their own.
+// Containers returns the names of all containers, running or not, that contain the text. The name of a sandbox contains
+// the id of its ledger and its own id.
 func Containers(ctx context.Context, text string) ([]string, error) {
 	return Docker(ctx, "ps", "--all", "--format", "{{.Names}}", "--filter", "name="+text)
 }
 
-// inspected returns a line for each container of a ledger. It asks again if one is gone meanwhile.
+// inspected returns a line for each container of a ledger. It retries if a container disappears in the meantime.
 func inspected(ctx context.Context, ledger string) (string, error) {
 	for {
 		names, err := Containers(ctx, ledger)
@@ -52,7 +52,7 @@ func inspected(ctx context.Context, ledger string) (string, error) {
 	}
 }
 
-// Container is one of a sandbox.
+// Container is a container of a sandbox.
 type Container struct {
 	Name                    string
 	AgentDID, EnvironmentID string
@@ -91,7 +91,7 @@ func Sandboxes(ctx context.Context, ledger string) ([]Container, error) {
 	return all, nil
 }
 
-// Gone waits until no container of a ledger is one of these, and returns how long that took.
+// Gone waits until no container of a ledger satisfies is, and returns how long that took.
 func Gone(ctx context.Context, ledger string, is func(Container) bool) (time.Duration, error) {
 	return Until(ctx, 30*time.Second, "the containers are gone", func(ctx context.Context) (bool, error) {
 		all, err := Sandboxes(ctx, ledger)
@@ -99,7 +99,7 @@ func Gone(ctx context.Context, ledger string, is func(Container) bool) (time.Dur
 	})
 }
 
-// Objects names what the engine still has of a ledger, and of the image.
+// Objects returns the engine's remaining objects of a ledger, and of the image.
 func Objects(ctx context.Context, ledger, image string) ([]string, error) {
 	var left []string
 	for _, l := range []struct {

@@ -19,8 +19,7 @@ func BuildPlayer(ctx context.Context, example, arch string) error {
 	return err
 }
 
-// ImportPlayer makes an image that holds nothing but the example's player, which waits for input
-// for as long as it is given none.
+// ImportPlayer creates an image that contains only the example's player, which waits for input.
 func ImportPlayer(ctx context.Context, example, image string) error {
 	arch, err := Docker(ctx, "version", "--format", "{{.Server.Arch}}")
 	if err != nil {

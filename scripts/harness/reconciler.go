@@ -19,22 +19,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
 )
 
-// Binary is what `make build` builds.
+// Binary is the program that `make build` builds.
 const Binary = "bin/terraform-provider-sandbox"
 
-// Reconciler is a daemon that serves a ledger: SQLite in its state directory, unless LedgerURL names
-// another. It outlives the program that started it.
+// Reconciler is a daemon that serves a ledger: SQLite in its state directory, unless LedgerURL names another one. It
+// outlives the program that started it.
 type Reconciler struct {
-	// URL, Token and Ledger (its id) and Service are set by Start and Connect.
+	// Start and Connect set URL, Token, Ledger (its id) and Service.
 	URL, Token, Ledger string
 	Service            service.Service
 
 	// TokenFile and SecretFile hold its credentials.
 	TokenFile, SecretFile string
-	// Database is the file of its SQLite ledger, LedgerURL names whichever ledger it serves.
+	// Database is the file of its SQLite ledger. LedgerURL names the ledger that it serves.
 	Database, LedgerURL string
 
-	// Env are variables that its environment has beside this program's.
+	// Env are variables in addition to this program's environment.
 	Env []string
 
 	daemon
@@ -42,7 +42,7 @@ type Reconciler struct {
 	binary, urlFile string
 }
 
-// NewReconciler names the files of a reconciler; it starts nothing. Both paths are absolute.
+// NewReconciler returns a reconciler that is not started. Both paths are absolute.
 func NewReconciler(root, state string) *Reconciler {
 	binary := filepath.Join(root, Binary)
 	database := filepath.Join(state, "ledger.db")
@@ -57,19 +57,19 @@ func NewReconciler(root, state string) *Reconciler {
 	}
 }
 
-// Start starts the daemon in a session of its own and returns once it is ready.
+// Start starts the daemon in its own session and returns once it is ready.
 func (r *Reconciler) Start(ctx context.Context, priceBook string) error {
 	address, err := freeAddress()
 	if err != nil {
 		return err
 	}
-	serve := exec.Command(r.binary, "serve", // not bound to ctx: it lives on
+	serve := exec.Command(r.binary, "serve", // it outlives ctx
 		"--listen", address,
 		"--ledger", r.LedgerURL,
 		"--token-file", r.TokenFile,
 		"--webhook-secret-file", r.SecretFile,
 		"--generate-credentials",
-		"--rate-limit-token", "0", "--rate-limit-address", "0", // what is measured comes from one address
+		"--rate-limit-token", "0", "--rate-limit-address", "0", // all load comes from one address
 		"--docker-price-book", priceBook)
 	serve.Env = append(os.Environ(), r.Env...)
 	if err := os.WriteFile(r.urlFile, []byte("http://"+address), 0o600); err != nil {
@@ -81,8 +81,8 @@ func (r *Reconciler) Start(ctx context.Context, priceBook string) error {
 	return r.Connect(ctx)
 }
 
-// Connect makes the client of a daemon that runs. Errors: fs.ErrNotExist when none was started,
-// sandbox.Unavailable when it does not answer.
+// Connect connects to a running daemon. Errors: fs.ErrNotExist if none was started, sandbox.Unavailable if it does not
+// answer.
 func (r *Reconciler) Connect(ctx context.Context) error {
 	url, err := os.ReadFile(r.urlFile)
 	if err != nil {
@@ -100,12 +100,12 @@ func (r *Reconciler) Connect(ctx context.Context) error {
 	return err
 }
 
-// Run runs a command of the reconciler's command line and returns what it printed.
+// Run runs a command of the reconciler's command line and returns its output.
 func (r *Reconciler) Run(ctx context.Context, args ...string) (string, error) {
 	return Output(ctx, r.binary, args...)
 }
 
-// Stop asks the daemon to end, if it runs, and waits until it is gone.
+// Stop asks the daemon to exit, if it runs, and waits for that.
 func (r *Reconciler) Stop(ctx context.Context) error { return r.end(ctx, syscall.SIGTERM) }
 
 // Kill ends the daemon without warning.
@@ -114,7 +114,7 @@ func (r *Reconciler) Kill(ctx context.Context) error { return r.end(ctx, syscall
 // PID returns the daemon's process id.
 func (r *Reconciler) PID() (int, error) { return r.pid() }
 
-// Memory returns how many bytes of the daemon are resident. It needs Linux.
+// Memory returns the resident memory of the daemon in bytes. It needs Linux.
 func (r *Reconciler) Memory() (int64, error) {
 	pid, err := r.pid()
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *Reconciler) Memory() (int64, error) {
 	return resident * int64(os.Getpagesize()), nil
 }
 
-// CPU returns how long the daemon has had of the processors. It needs Linux.
+// CPU returns the CPU time of the daemon. It needs Linux.
 func (r *Reconciler) CPU() (time.Duration, error) {
 	pid, err := r.pid()
 	if err != nil {
@@ -141,19 +141,19 @@ func (r *Reconciler) CPU() (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	_, figures, _ := strings.Cut(string(text), ") ") // the name before it may hold anything
+	_, figures, _ := strings.Cut(string(text), ") ") // the name before it may contain anything
 	fields := strings.Fields(figures)
-	const utime, stime = 14 - 3, 15 - 3 // proc(5); two of them are cut off
+	const utime, stime = 14 - 3, 15 - 3 // proc(5), without the two fields that are cut off
 	if len(fields) <= stime {
 		return 0, fmt.Errorf("processor time of the reconciler: %q", text)
 	}
 	user, err1 := strconv.ParseInt(fields[utime], 10, 64)
 	system, err2 := strconv.ParseInt(fields[stime], 10, 64)
-	const tick = time.Second / 100 // USER_HZ, on every architecture that there is a guest for
+	const tick = time.Second / 100 // USER_HZ, on every architecture that guests support
 	return time.Duration(user+system) * tick, errors.Join(err1, err2)
 }
 
-// ready returns nil once the reconciler can do its work, and what keeps it from that before.
+// ready returns nil once the reconciler can work, and before that the reason why not.
 func ready(ctx context.Context, url string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/readyz", http.NoBody)
 	if err != nil {
@@ -170,7 +170,7 @@ func ready(ctx context.Context, url string) error {
 	return nil
 }
 
-// freeAddress is the reconciler's default address, or another port where that one is taken.
+// freeAddress returns the reconciler's default address, or another port if that one is taken.
 func freeAddress() (string, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:8787")
 	if errors.Is(err, syscall.EADDRINUSE) {

@@ -17,17 +17,17 @@ import (
 
 // Terraform runs the Terraform CLI with the local build of the provider.
 type Terraform struct {
-	// Dir holds the configuration and its state, State all else. Both are absolute.
+	// Dir holds the configuration and its state; State holds everything else. Both are absolute.
 	Dir, State string
-	// Variables are values of the configuration's variables.
+	// Variables are the values of the configuration's variables.
 	Variables map[string]string
 }
 
-// Install puts the built provider where Terraform finds it: a mirror of its own, so that neither
-// the registry nor the user's settings matter.
+// Install puts the built provider into a mirror that only this Terraform uses. So neither the registry nor the user's
+// settings matter.
 func (t Terraform) Install(binary string) error { return t.InstallAs("sandbox-lease/sandbox", binary) }
 
-// InstallAs is Install with a provider of that namespace and name.
+// InstallAs is Install for a provider with another namespace and name.
 func (t Terraform) InstallAs(source, binary string) error {
 	const version = "0.1.0"
 	mirror := filepath.Join(t.State, "plugins")
@@ -42,7 +42,7 @@ func (t Terraform) InstallAs(source, binary string) error {
 	if err := os.Symlink(binary, link); err != nil {
 		return err
 	}
-	// The lock file of an earlier build names another checksum for the same version.
+	// The lock file of an earlier build has another checksum for the same version.
 	if err := os.Remove(filepath.Join(t.Dir, ".terraform.lock.hcl")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
@@ -56,7 +56,7 @@ func (t Terraform) config() string { return filepath.Join(t.State, "terraformrc"
 func (t Terraform) Run(ctx context.Context, r *Reconciler, args ...string) (string, error) {
 	cmd := Command(ctx, "terraform", append([]string{"-chdir=" + t.Dir}, args...)...)
 	for _, v := range os.Environ() {
-		// Neither the user's settings of Terraform nor those of another provider block.
+		// Drop the user's settings of Terraform and of other provider blocks.
 		if !strings.HasPrefix(v, "TF_") && !strings.HasPrefix(v, "SANDBOX_") {
 			cmd.Env = append(cmd.Env, v)
 		}
@@ -74,7 +74,7 @@ func (t Terraform) Run(ctx context.Context, r *Reconciler, args ...string) (stri
 	return Collect(cmd)
 }
 
-// Forget deletes what Terraform left beside the configuration, state included.
+// Forget deletes Terraform's files beside the configuration, including the state.
 func (t Terraform) Forget() error {
 	var all error
 	for _, name := range []string{"terraform.tfstate", "terraform.tfstate.backup", ".terraform.lock.hcl"} {
@@ -85,13 +85,13 @@ func (t Terraform) Forget() error {
 	return all
 }
 
-// Applied reports whether there is a state, that is, something to destroy.
+// Applied reports whether there is a state, and so something to destroy.
 func (t Terraform) Applied() bool {
 	_, err := os.Stat(filepath.Join(t.Dir, "terraform.tfstate"))
 	return err == nil
 }
 
-// Plan is what `terraform plan` would change, and what it warned of.
+// Plan is the planned changes of `terraform plan`, and its warnings.
 type Plan struct {
 	Changes  []Change
 	Warnings []Diagnostic
@@ -99,7 +99,7 @@ type Plan struct {
 	Summary string
 }
 
-// Change is what a plan would do to one resource.
+// Change is a planned change of one resource.
 type Change struct {
 	Address string `json:"address"`
 	Type    string `json:"type"`
@@ -143,7 +143,7 @@ func (t Terraform) Plan(ctx context.Context, r *Reconciler) (Plan, error) {
 	return p, nil
 }
 
-// readStream takes warnings and summary out of the lines of `terraform plan -json`.
+// readStream extracts warnings and summary from the lines of `terraform plan -json`.
 func readStream(stream string) (Plan, error) {
 	var p Plan
 	lines := bufio.NewScanner(strings.NewReader(stream))
@@ -167,7 +167,7 @@ func readStream(stream string) (Plan, error) {
 	return p, lines.Err()
 }
 
-// Effective returns the changes that change anything.
+// Effective returns the changes without no-ops and reads.
 func (p Plan) Effective() []Change {
 	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool {
 		return slices.Equal(c.Change.Actions, []string{"no-op"}) || slices.Equal(c.Change.Actions, []string{"read"})

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// The example's environments, its image, and the agents whose fate the steps tell.
+// The example's environments, its image, and the two agents that the steps follow.
 const (
 	catan    = "catan-7"
 	rpg      = "rpg-3"
@@ -19,7 +19,7 @@ const (
 	survivor = "did:plc:kira"  // plays on, and loses her container in step 6
 )
 
-// build is step 1: an engine answers, and what is built from source is built.
+// build is step 1: an engine answers, and the programs are built from source.
 func (q *quickstart) build(ctx context.Context) (outcome, error) {
 	if err := harness.Script(ctx, "require-terraform"); err != nil {
 		return outcome{}, err
@@ -41,7 +41,7 @@ func (q *quickstart) build(ctx context.Context) (outcome, error) {
 		return outcome{}, fmt.Errorf("docker version should name version and architecture, it printed %q", engine)
 	}
 	onCloudflare := q.backend == sandbox.Cloudflare
-	if onCloudflare { // the binary takes the Worker in
+	if onCloudflare { // the binary embeds the Worker
 		if err := q.account.Build(ctx); err != nil {
 			return outcome{}, err
 		}
@@ -50,7 +50,7 @@ func (q *quickstart) build(ctx context.Context) (outcome, error) {
 		return outcome{}, err
 	}
 	arch := engine[1]
-	if onCloudflare { // which has one only
+	if onCloudflare { // Cloudflare supports only this one
 		arch = "amd64"
 	}
 	if err := harness.BuildPlayer(ctx, q.example, arch); err != nil {
@@ -85,7 +85,7 @@ func (q *quickstart) serve(ctx context.Context) (outcome, error) {
 	return o, nil
 }
 
-// startReconciler starts it, with the account that it works on, which is started where there is none.
+// startReconciler starts the reconciler and, on Cloudflare, its account if that does not run yet.
 func (q *quickstart) startReconciler(ctx context.Context) error {
 	if q.backend == sandbox.Cloudflare {
 		if !q.account.Runs(ctx) {
@@ -101,7 +101,7 @@ func (q *quickstart) startReconciler(ctx context.Context) error {
 	return q.reconciler.Start(ctx, filepath.Join(q.example, "prices.json"))
 }
 
-// apply is step 3: Terraform builds the image and leases the sandboxes, and the engine runs them.
+// apply is step 3: Terraform builds the image and leases the sandboxes, and the engine runs their containers.
 func (q *quickstart) apply(ctx context.Context) (outcome, error) {
 	if err := q.terraform.Install(q.binary); err != nil {
 		return outcome{}, err

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// clean removes what a run made, however far it came, and checks that the engine has none of it.
+// clean removes the objects of a run, even of an interrupted one, and checks that the engine has none left.
 func (q *quickstart) clean(ctx context.Context) (outcome, error) {
 	if _, err := os.Stat(q.reconciler.Database); err == nil {
 		if err := q.destroy(ctx); err != nil {
@@ -48,7 +48,7 @@ func (q *quickstart) destroy(ctx context.Context) error {
 	if err := harness.StartEngine(ctx, q.state); err != nil {
 		return err
 	}
-	if q.backend == sandbox.Cloudflare && !q.account.Runs(ctx) { // its reconciler cannot find the next one
+	if q.backend == sandbox.Cloudflare && !q.account.Runs(ctx) { // it cannot find the next account
 		if err := q.reconciler.Stop(ctx); err != nil {
 			return err
 		}
@@ -66,7 +66,7 @@ func (q *quickstart) destroy(ctx context.Context) error {
 			return err
 		}
 	}
-	// What an interrupted apply made and did not record.
+	// An interrupted apply may have created environments without recording them.
 	environments, err := q.reconciler.Service.ListEnvironments(ctx)
 	if err != nil {
 		return err
@@ -76,7 +76,7 @@ func (q *quickstart) destroy(ctx context.Context) error {
 			return err
 		}
 	}
-	// Terraform leaves an image that a container of such an environment used.
+	// Terraform keeps an image that a container of such an environment used.
 	if tags, err := harness.Docker(ctx, "image", "ls", "--quiet", image); err != nil {
 		return err
 	} else if len(tags) > 0 {

@@ -38,8 +38,8 @@ func (q *quickstart) end(ctx context.Context) (outcome, error) {
 	}, nil
 }
 
-// send posts a signed condition as a game server does and waits until the engine has no container
-// of the leases that it must end: those of the environment, or the agent's one.
+// send posts a signed condition as a game server does. It waits until the engine has no container of the leases that
+// the condition ends: all of the environment, or only the agent's.
 func (q *quickstart) send(ctx context.Context, environment, agent string, args ...string) (string, error) {
 	leases, err := q.reconciler.Service.ListLeases(ctx,
 		sandbox.LeaseFilter{EnvironmentID: environment, AgentDID: agent, Status: sandbox.LeaseActive})
@@ -86,7 +86,7 @@ func (q *quickstart) leaseUntil(ctx context.Context, id string,
 	return after, err
 }
 
-// hurt is step 6: it ends a container out of band, and the reconciler notices.
+// hurt is step 6: it removes a container out of band, and the reconciler detects that.
 func (q *quickstart) hurt(ctx context.Context) (outcome, error) {
 	lease, err := q.reconciler.Service.GetLease(ctx, sandbox.LeaseID(survivor, rpg))
 	if err != nil {
@@ -124,7 +124,7 @@ func (q *quickstart) containerOf(ctx context.Context, lease sandbox.Lease) (stri
 	return all[0].Name, nil
 }
 
-// crash kills the container of a Durable Object, which remembers its sandbox and can start it again.
+// crash kills the container of a Durable Object. The object still knows its sandbox and can restart it.
 func (q *quickstart) crash(ctx context.Context, lease sandbox.Lease, name string) (outcome, error) {
 	if _, err := harness.Docker(ctx, "kill", name); err != nil {
 		return outcome{}, err

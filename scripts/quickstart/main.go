@@ -1,7 +1,7 @@
-// Command quickstart shows the whole loop on real containers: Terraform builds an image and leases
-// sandboxes, agents take turns in them, a game server ends them, one vanishes, and a plan tells it
-// all. It checks what each step shows by asking the Docker Engine and the reconciler, and fails at
-// the first step that does not show what it says. It is run from the root of the repository.
+// Command quickstart shows the whole loop on real containers. Terraform builds an image and leases sandboxes, agents
+// take turns in them, a game server ends them, one vanishes, and a plan reports all that. After each step it asks the
+// Docker Engine and the reconciler, and fails at the first step without the expected result. Run it from the root of
+// the repository.
 package main
 
 import (
@@ -71,7 +71,7 @@ func run(ctx context.Context, backend sandbox.Backend, clean bool) error {
 type quickstart struct {
 	backend    sandbox.Backend
 	example    string // examples/quickstart
-	state      string // .sandbox: everything that is kept between commands
+	state      string // .sandbox, the files that commands share
 	binary     string
 	reconciler *harness.Reconciler
 	terraform  harness.Terraform
@@ -94,14 +94,13 @@ func newQuickstart(root string, backend sandbox.Backend) *quickstart {
 	}
 }
 
-// outcome is what a step showed: one line, and what it prints below.
+// outcome is the result of a step: one line, and details printed below it.
 type outcome struct {
 	line    string
 	details []string
 }
 
-// step runs one step and prints its line with the time that it took. Step 0 is the removal of an
-// earlier run.
+// step runs one step and prints its line and duration. Step 0 removes an earlier run.
 func (q *quickstart) step(ctx context.Context, number int, do func(context.Context) (outcome, error)) error {
 	begin := time.Now()
 	o, err := do(ctx)
@@ -115,7 +114,7 @@ func (q *quickstart) step(ctx context.Context, number int, do func(context.Conte
 	return nil
 }
 
-// earlier is the backend of the run that left its state. One that broke off at once was on Docker.
+// earlier returns the backend of the earlier run. A run without a backend file was on Docker.
 func (q *quickstart) earlier() sandbox.Backend {
 	if text, err := os.ReadFile(q.backendFile()); err == nil {
 		return sandbox.Backend(text)

@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/scripts/harness"
 )
 
-// plan is step 7: a plan tells what ended and why, what vanished, and what it cost. Only what
-// vanished is planned again.
+// plan is step 7: a plan shows which leases ended and why, what vanished, and the costs. It only creates the vanished
+// lease again.
 func (q *quickstart) plan(ctx context.Context) (outcome, error) {
 	p, err := q.terraform.Plan(ctx, q.reconciler)
 	if err != nil {
@@ -44,8 +44,8 @@ func (q *quickstart) plan(ctx context.Context) (outcome, error) {
 	return o, q.checkReports(ctx)
 }
 
-// planned checks what a plan changes, and tells it: a lease whose sandbox vanished is made again, one whose sandbox
-// was started again goes on.
+// planned checks and describes the changes of a plan. A lease whose sandbox vanished is created again. A lease whose
+// sandbox was restarted continues.
 func (q *quickstart) planned(changed []harness.Change) (string, error) {
 	if q.backend == sandbox.Cloudflare {
 		if len(changed) > 0 {
@@ -61,7 +61,7 @@ func (q *quickstart) planned(changed []harness.Change) (string, error) {
 	return "the vanished one is planned again.", nil
 }
 
-// endedLeases checks that the five ended leases are in the plan as ended, with a reason.
+// endedLeases checks that the plan shows the five ended leases with a reason.
 func endedLeases(changes []harness.Change) error {
 	ended := 0
 	for _, c := range changes {
@@ -76,7 +76,7 @@ func endedLeases(changes []harness.Change) error {
 		if err := json.Unmarshal(c.Change.After, &lease); err != nil {
 			return fmt.Errorf("%s: %w", c.Address, err)
 		}
-		if strings.Contains(c.Address, survivor) { // it goes on, which planned has checked
+		if strings.Contains(c.Address, survivor) { // it continues; planned has checked it
 			continue
 		}
 		if lease.Status != string(sandbox.LeaseDestroyed) || lease.EndedBy != string(sandbox.EndedByCondition) ||
@@ -101,7 +101,7 @@ func (q *quickstart) report(ctx context.Context, args ...string) ([]string, erro
 		strings.Split(strings.TrimRight(text, "\n"), "\n")...), nil
 }
 
-// checkReports checks that the ledger holds costs of all six leases and what was done to a sandbox.
+// checkReports checks that the ledger holds the costs of all six leases and the drift of one sandbox.
 func (q *quickstart) checkReports(ctx context.Context) error {
 	costs, err := q.reconciler.Service.Costs(ctx, sandbox.CostQuery{})
 	if err != nil {

