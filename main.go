@@ -1,6 +1,6 @@
-// Command terraform-provider-sandbox is two programs in one binary. Started by Terraform it is the provider. Called by
-// a user, as `sandbox` or by any other name, it is the command line, which also runs the reconciler. Package cli says
-// why it has this name.
+// Command terraform-provider-sandbox is two programs in one binary. Started by Terraform, it is the provider. Called by
+// a user, as `sandbox` or by any other name, it is the command line, which also runs the reconciler. Package cli
+// explains its name.
 package main
 
 import (
@@ -35,8 +35,8 @@ func main() {
 	os.Exit(run(name, os.Args[1:]))
 }
 
-// providerOf says whether a call with arguments means the provider, and whether a debugger attaches to it. Terraform
-// gives no arguments, but a cookie.
+// providerOf reports whether the arguments select the provider, and whether a debugger attaches to it. Terraform passes
+// no arguments, but sets a cookie.
 func providerOf(name string, args []string, cookie string) (isProvider, debug bool) {
 	if !strings.HasPrefix(name, "terraform-provider-") {
 		return false, false
@@ -50,7 +50,7 @@ func providerOf(name string, args []string, cookie string) (isProvider, debug bo
 // run runs the command line until it ends or is interrupted, and returns its exit code.
 func run(name string, args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the program at once
+	context.AfterFunc(ctx, stop) // a second signal kills the program
 	defer stop()
 	summary := plansummary.NewCommand()
 	summary.GroupID = cli.GroupProgram

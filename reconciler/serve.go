@@ -52,10 +52,10 @@ type Config struct {
 	Unauthenticated connlimit.Limits
 	// Insecure serves other machines in plain text.
 	Insecure bool
-	// LedgerURL is where the ledger is; see ledger.Open.
+	// LedgerURL is the URL of the ledger; see ledger.Open.
 	LedgerURL string
-	// SnapshotURL is the bucket for snapshots of /data; see snapshotstore.Open. Empty means
-	// location.SnapshotURL, and where that is empty no environment can keep snapshots.
+	// SnapshotURL is the bucket for snapshots of /data; see snapshotstore.Open. Empty means location.SnapshotURL. If that
+	// is empty too, no environment can keep snapshots.
 	SnapshotURL string
 	// TokenFile holds tokens in addition to those of the ledger, see access.LoadTokens; empty means none. SecretFile
 	// holds the webhook secrets of game servers, see access.LoadSecrets.
@@ -63,19 +63,19 @@ type Config struct {
 	// SecretKeyFile holds the keys that encrypt the secrets of sandboxes; see package seal. Empty means a file beside a
 	// SQLite ledger, which is created when needed, and no keys for PostgreSQL.
 	SecretKeyFile string
-	// Host lists what sandboxes may use of this machine.
+	// Host lists the resources of this machine that sandboxes may use.
 	Host host.Config
 	// Workspaces lists the hosts that workspaces may be fetched from, and where the mirrors are.
 	Workspaces Workspaces
 	// Docker configures the engine.
 	Docker docker.Config
-	// Cloudflare is the account for sandboxes on Cloudflare; without an AccountID there are none.
+	// Cloudflare is the account for sandboxes on Cloudflare; without an AccountID, there are no such sandboxes.
 	Cloudflare deploy.Config
 	// DockerPriceBook is a file of the prices of Docker; empty means free.
 	DockerPriceBook string
 	// Dashboard serves the web dashboard.
 	Dashboard bool
-	// OIDC lets users log in at the dashboard besides tokens.
+	// OIDC lets users log in at the dashboard, in addition to tokens.
 	OIDC oidc.Config
 	// CleanupTTL is how long destroyed leases are kept; zero means retention.DefaultTTL.
 	CleanupTTL time.Duration
@@ -202,8 +202,8 @@ func (c Config) openLeases(ctx context.Context,
 	return leases, func() error { return errors.Join(leases.Close(), closeSnapshots()) }, nil
 }
 
-// openAPI makes the HTTP API, with the dashboard if it is wanted, and starts what both do beside requests. The caller
-// must call stop.
+// openAPI creates the HTTP API, with the dashboard if configured, and starts their background work. The caller must
+// call stop.
 func (c Config) openAPI(ctx context.Context, files loadedConfig, store *ledger.Store, leases *leasing.Service,
 	counts *metrics.Metrics) (handler api.Handler, stop func(), err error) {
 	var stops []func()
@@ -267,7 +267,7 @@ func (c Config) api(files loadedConfig) api.Config {
 	}
 }
 
-// reseal encrypts secrets with the first key that other keys have encrypted.
+// reseal encrypts secrets with the first key that are encrypted with another key.
 func (c Config) reseal(ctx context.Context, leases *leasing.Service) {
 	switch n, err := leases.ResealSecrets(ctx); {
 	case err != nil:
@@ -439,7 +439,7 @@ func running(ctx context.Context, work func(context.Context)) (stop func()) {
 	}
 }
 
-// executors returns the executors of the configured backends. The caller closes them, also after an error.
+// executors returns the executors of the configured backends. The caller closes them, even after an error.
 func (c Config) executors(keys *seal.Keys) (all []driver.Executor, err error) {
 	local, err := docker.New(c.Docker)
 	if err != nil {
@@ -461,7 +461,7 @@ func (c Config) executors(keys *seal.Keys) (all []driver.Executor, err error) {
 	return append(all, account), nil
 }
 
-// Keys returns the keys that secrets are sealed under, nil for none.
+// Keys returns the keys that encrypt secrets, nil for none.
 func (c Config) Keys() *seal.Keys {
 	if c.SecretKeyFile != "" {
 		return seal.InFile(c.SecretKeyFile, false)

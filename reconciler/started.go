@@ -11,16 +11,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/location"
 )
 
-// Started says how to reach a reconciler that has just started, and what it uses. It has no credentials.
+// Started describes how to reach a reconciler that has just started, and what it uses. It has no credentials.
 type Started struct {
-	// Address is what it listens on: host:port, or the path of a socket.
+	// Address is the listen address: host:port, or the path of a socket.
 	Address string
 	Version string
 	// LedgerID names the ledger in containers' names, and Ledger is its URL.
 	LedgerID, Ledger string
 	// API, Dashboard and Webhook are URLs. Dashboard is "" without one.
 	API, Dashboard, Webhook string
-	// TokenFile is "" if the ledger has the only tokens.
+	// TokenFile is "" if only the ledger has tokens.
 	TokenFile, WebhookSecretFile string
 	// Engine is the address of the Docker Engine, and the Cloudflare account, if any.
 	Engine string
@@ -86,14 +86,14 @@ func word(s string) string {
 	return s
 }
 
-// log logs it as one line.
+// log logs it in one line.
 func (s Started) log(log *slog.Logger) {
 	log.Info("reconciler: serving", "address", s.Address, "ledger", s.Ledger, "ledger_id", s.LedgerID, "api", s.API,
 		"dashboard", s.Dashboard, "token_file", s.TokenFile, "webhook", s.Webhook,
 		"webhook_secret_file", s.WebhookSecretFile, "engine", s.Engine, "try", s.Try, "version", s.Version)
 }
 
-// String returns lines for a terminal, with a newline at the end of each.
+// String returns lines for a terminal. Each ends with a newline.
 func (s Started) String() string {
 	var b strings.Builder
 	line := func(name, value string) { fmt.Fprintf(&b, "  %-10s %s\n", name, value) }

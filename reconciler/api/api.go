@@ -44,14 +44,14 @@ type Users interface {
 // Config configures a handler.
 type Config struct {
 	Service service.Service
-	// Connector connects to agents; nil means that requests to agents are refused.
+	// Connector connects to agents; nil means that the API rejects requests to agents.
 	Connector service.Connector
 	// Tokens and Secrets are the credentials in the operator's files.
 	Tokens  []access.Token
 	Secrets webhook.Secrets
-	// Access holds and manages the tokens of the ledger. Nil means that there are none.
+	// Access holds and manages the tokens of the ledger; nil means that there are none.
 	Access Registry
-	// Users can log in besides tokens; nil means that there are none.
+	// Users can log in, in addition to tokens; nil means no users.
 	Users Users
 	// TrustedProxies are networks of proxies whose X-Forwarded-For header is trusted; nil means none.
 	TrustedProxies []net.IPNet
@@ -70,8 +70,8 @@ type Config struct {
 	// IDs issues request ids; nil means sandbox.RandomIDs.
 	IDs    sandbox.IDs
 	Logger *slog.Logger // nil means none
-	// MaxConditions is how many conditions may wait for the ledger at once; the API rejects more with 429. Zero means
-	// 1024.
+	// MaxConditions is how many conditions may wait for the ledger at the same time; the API rejects more with 429. Zero
+	// means 1024.
 	MaxConditions int
 	// ConditionTimeout limits the transaction of one condition. Zero means 10 s.
 	ConditionTimeout time.Duration
@@ -87,14 +87,14 @@ type Config struct {
 	StreamTimeout time.Duration
 }
 
-// Observer receives requests for metrics. Its methods are safe for concurrent use and return at once. No argument
-// comes from a client, so metrics labels stay bounded.
+// Observer receives requests for metrics. Its methods are safe for concurrent use and do not block. No argument comes
+// from a client, so metrics labels stay bounded.
 type Observer interface {
 	// RequestBegan and RequestEnded report a request for a route, such as "GET /v1/leases/{id}", or "" for an unknown
 	// path. The status is 0 if nothing was sent. The duration of a stream lasts until its end.
 	RequestBegan(route string)
 	RequestEnded(route string, status int, took time.Duration)
-	// RequestRefused reports a request that was rejected for its credentials or their limits.
+	// RequestRefused reports a request that was rejected for its credentials or by their limits.
 	RequestRefused(reason sandbox.Reason)
 	// ConditionReceived reports a condition: stored with a status, stored as a duplicate, or rejected with an error code.
 	ConditionReceived(verdict string)

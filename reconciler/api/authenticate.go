@@ -93,7 +93,7 @@ func bearer(r *http.Request) string {
 const (
 	failedTooOften = "failed authentications from this address"
 	wrongToken     = "unknown token"
-	// noCredential is the response to a condition with neither of the two.
+	// noCredential is the response to a condition with neither signature nor token.
 	noCredential = "missing credentials: sign the message with a webhook secret, and send the headers webhook-id, " +
 		"webhook-timestamp and webhook-signature; or send the header Authorization: Bearer <token>"
 	// wrongSignature is the response to every problem of a signed message. Only the log says which.

@@ -12,7 +12,7 @@ type Limits struct {
 	// limit. Conditions do not count, because the end of a game sends a burst of them; MaxConditions limits them. They do
 	// count from an address with too many failures.
 	PerToken, PerAddress float64
-	// Failures is how many failed authentications per minute one address gets a 401 for; more get a 429. They do not
+	// Failures is how many failed authentications per minute from one address get a 401; more get a 429. They do not
 	// affect valid credentials from the same address. 0 means no limit.
 	Failures int
 }

@@ -25,14 +25,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config says how the command line is made. Its zero value is the real one.
+// Config configures the command line. Its zero value is for production.
 type Config struct {
-	// Name is what the program was called by; "" means sandbox.
+	// Name is the name by which the program was called; "" means sandbox.
 	Name    string
 	Version string
 	// Local are the commands that need no running reconciler, each with one of the group ids below.
 	Local []*cobra.Command
-	// Now is the clock that ages are counted by; nil means time.Now.
+	// Now is the clock for ages; nil means time.Now.
 	Now func() time.Time
 	// Width returns the number of columns of an output, 0 for no limit; nil asks the terminal.
 	Width func(io.Writer) int
@@ -60,7 +60,7 @@ const (
 	GroupProgram    = "program"
 )
 
-// NameOf returns the name that the program was called by, from the first of its arguments.
+// NameOf returns the name by which the program was called, from the first of its arguments.
 func NameOf(arg0 string) string {
 	return cmp.Or(strings.TrimSuffix(filepath.Base(arg0), ".exe"), "sandbox")
 }
@@ -105,7 +105,7 @@ func New(c Config) *cobra.Command {
 	return root
 }
 
-// checkOwnCommands lets cobra's own commands refuse unknown arguments, as all others do. The root must have its output
+// checkOwnCommands makes cobra's own commands reject unknown arguments, as all others do. The root must have its output
 // already, because completion keeps it.
 func checkOwnCommands(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
@@ -153,8 +153,8 @@ func Run(ctx context.Context, root *cobra.Command, args []string) int {
 	return code
 }
 
-// inFlags returns the text of a command's error. A field of the request that the command has a flag for is named as
-// the flag, unless a file may have set it.
+// inFlags returns the text of a command's error. It replaces a field of the request by the command's flag for it,
+// unless a file may have set the field.
 func inFlags(cmd *cobra.Command, err error) string {
 	text := err.Error()
 	e, ok := errors.AsType[*sandbox.Error](err)

@@ -14,11 +14,12 @@
 //
 // # The name
 //
-// The program answers as `sandbox`: the provider's own name, and the word that all documents use. The binary is
-// terraform-provider-sandbox, because Terraform looks for that name. Started by Terraform (that name, no arguments,
-// the cookie of the plugin protocol in the environment) it is the provider; else it is this command line. SELinux's
-// tools have a program called sandbox on some systems (policycoreutils-sandbox). Our packages declare that conflict.
-// Beside it, install this program under another name, such as sbl: help and errors print the name it was called by.
+// The program's name is `sandbox`: the provider's own name, and the word that all documents use. The binary is
+// terraform-provider-sandbox, because Terraform looks for that name. If Terraform starts it (with that name, no
+// arguments, and the cookie of the plugin protocol in the environment), it is the provider. Otherwise it is this
+// command line. On some systems, SELinux's tools have a program called sandbox (policycoreutils-sandbox). Our packages
+// declare that conflict. To install both, give this program another name, such as sbl: help and errors print the name
+// by which it was called.
 //
 // # The tree
 //
@@ -28,13 +29,13 @@
 //
 // # Output
 //
-// Results go to standard output, all else to standard error. On a terminal, tables fit its width: cells that are
-// long and can be asked for elsewhere are cut. Elsewhere nothing is cut. -o wide adds columns and gives exact times;
-// -o json and yaml are the API's own form; -o name and -q print ids only.
+// Results go to standard output, everything else to standard error. On a terminal, tables fit its width: they cut long
+// cells that another command shows in full. Elsewhere they cut nothing. -o wide adds columns and exact times; -o json
+// and yaml are the API's own form; -o name and -q print only ids.
 //
 // # Where the reconciler is
 //
-// The flags --url and --token-file go before --context, which goes before the variables SANDBOX_RECONCILER_URL and
-// SANDBOX_RECONCILER_TOKEN, which go before the current context of `sandbox login`. A context's token is sent only to
+// The flags --url and --token-file override --context. It overrides the variables SANDBOX_RECONCILER_URL and
+// SANDBOX_RECONCILER_TOKEN, which override the current context of `sandbox login`. A context's token is sent only to
 // that context's URL.
 package cli

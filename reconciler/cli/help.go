@@ -15,11 +15,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
-// helpWidth is the width of help where the output has none, and the most that it uses.
+// helpWidth is the maximum width of help, and the width for an output without one.
 const helpWidth = 100
 
-// setHelp makes the help of all commands. It is ours because cobra's breaks no lines, repeats the shared flags on
-// every page, and cannot show groups of commands in a few lines.
+// setHelp sets the help of all commands. It replaces cobra's, which breaks no lines, repeats the shared flags on every
+// page, and cannot show groups of commands in a few lines.
 func setHelp(c *console.Console, root *cobra.Command) {
 	named := func(pattern *regexp.Regexp, text string) string {
 		return pattern.ReplaceAllString(text, "${1}"+c.Name+" ")
@@ -34,11 +34,11 @@ func setHelp(c *console.Console, root *cobra.Command) {
 		if !cmd.HasParent() {
 			text = firstScreen(cmd)
 		}
-		_, _ = io.WriteString(cmd.OutOrStdout(), text) // help that cannot be written cannot be reported either
+		_, _ = io.WriteString(cmd.OutOrStdout(), text) // a failed write of help cannot be reported either
 	})
 }
 
-// help returns the help of a command for an output of so many columns, 0 for no limit.
+// help returns the help of a command for an output with this many columns, 0 for no limit.
 func help(cmd *cobra.Command, columns int) string {
 	width := helpWidth
 	if columns > 0 {
@@ -93,11 +93,11 @@ func paragraphIn(text string, width int) string {
 	return printable.Wrap(text, width)
 }
 
-// dailyOrder is the order of the daily commands on the first screen: that of a first day.
+// dailyOrder is the order of the daily commands on the first screen: the order in which a new user needs them.
 var dailyOrder = []string{"env", "lease", "exec", "run", "cp", "logs", "cost", "drift", "events"}
 
-// firstScreen returns the help of the program, in at most 24 lines of 80 columns: the daily commands with what they
-// do, the others by name.
+// firstScreen returns the help of the program, in at most 24 lines of 80 columns: the daily commands with descriptions,
+// and the names of the others.
 func firstScreen(root *cobra.Command) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n\nUsage: %s <command> [flags]\n\nDaily:\n", root.Short, root.Name())
@@ -111,7 +111,7 @@ func firstScreen(root *cobra.Command) string {
 		return cmp.Compare(slices.Index(dailyOrder, a), slices.Index(dailyOrder, b))
 	})
 	for _, name := range names[GroupDaily] {
-		cmd, _, _ := root.Find([]string{name}) // it is there
+		cmd, _, _ := root.Find([]string{name}) // it exists
 		fmt.Fprintf(&b, "  %-8s %s\n", name, cmd.Short)
 	}
 	delete(names, GroupDaily)

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// oldForms maps the commands of versions before 0.1.0, which all began with `reconciler`, to those of today. Commands
-// that are not here have kept their names.
+// oldForms maps the commands of versions before 0.1.0, which all began with `reconciler`, to their present forms.
+// Commands that are not listed here have kept their names.
 var oldForms = map[string]string{
 	"leases":               "lease list",
 	"leases acquire":       "lease create",
@@ -29,10 +29,10 @@ var oldForms = map[string]string{
 	"states delete":        "state delete",
 }
 
-// oldValueFlags are the flags that old commands took between their words, with a value.
+// oldValueFlags are the flags with a value that old commands accepted between their words.
 var oldValueFlags = []string{"--url", "--token-file", "--output", "-o", "--generation", "--ledger"}
 
-// modern returns today's form of arguments, and the words of the old form, "" unless they are one.
+// modern returns the present form of arguments, and the words of the old form, "" if the arguments are not in it.
 func modern(args []string) (now []string, old string) {
 	words := wordsAt(args, 3)
 	if len(words) == 0 {
@@ -85,7 +85,7 @@ func textAt(args []string, at []int) string {
 	return strings.Join(words, " ")
 }
 
-// leading returns the words that begin today's form of arguments.
+// leading returns the words that begin the present form of arguments.
 func leading(args []string) []string {
 	n := 1
 	for _, form := range oldForms {

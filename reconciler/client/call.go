@@ -173,8 +173,8 @@ func readEnd(resp *http.Response, lines *json.Decoder) {
 	_, _ = lines.Token() // after an error the connection is not reused
 }
 
-// plainToTLS begins the answer of Go's HTTP server (net/http, Go 1.26) to plain HTTP on a port with TLS. No status or
-// header tells it from another bad request.
+// plainToTLS is the start of the answer of Go's HTTP server (net/http, Go 1.26) to plain HTTP on a TLS port. No status
+// or header distinguishes it from another bad request.
 const plainToTLS = "Client sent an HTTP request to an HTTPS server"
 
 // check converts an error response to an error. A harmless request changes nothing.
@@ -239,7 +239,7 @@ func (c *Client) lost(method, path string, harmless bool, err error) error {
 	return sandbox.Errorf(code, "reconciler %s: %s %s: %w: %s", c.name, method, path, err, next)
 }
 
-// advice says what to try about a connection that failed.
+// advice returns what to try after a failed connection.
 func advice(err error) string {
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
 		return "its certificate is for other names: use one of them in the URL"
@@ -264,13 +264,13 @@ func advice(err error) string {
 	return "check that the reconciler runs and that the URL is right"
 }
 
-// misconfigured reports whether a connection failed because of how TLS is set up, on either side. A retry cannot help.
+// misconfigured reports whether a connection failed because of the TLS settings of either side. A retry cannot help.
 func misconfigured(err error) bool {
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	return untrusted || alerted(err) || errors.Is(err, http.ErrSchemeMismatch)
 }
 
-// alerted reports whether the other side broke off the handshake of TLS, and says why.
+// alerted reports whether the other side ended the TLS handshake with an alert.
 func alerted(err error) bool {
 	op, ok := errors.AsType[*net.OpError](err)
 	return ok && op.Op == "remote error"

@@ -44,10 +44,10 @@ type Config struct {
 	QuickTimeout, SlowTimeout time.Duration
 	// UserAgent is sent with every request; "" means terraform-provider-sandbox.
 	UserAgent string
-	// TLS is how an https reconciler is reached; nil means the authorities that this machine trusts, and no certificate
-	// of the client.
+	// TLS configures the connection to an https reconciler; nil means the authorities that this machine trusts, and no
+	// client certificate.
 	TLS *tls.Config
-	// Proxy is the URL of the proxy to the reconciler; nil means that of the environment.
+	// Proxy is the URL of the proxy to the reconciler; nil means the proxy of the environment.
 	Proxy *url.URL
 }
 

@@ -66,8 +66,8 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	return result, err
 }
 
-// running returns how long a command may run. Without a timeout, the environment says so, and this program does not
-// know it.
+// running returns how long a command may run. Without a timeout, the environment's applies, which this program does not
+// know.
 func running(timeout sandbox.Duration) time.Duration {
 	if timeout <= 0 {
 		timeout = sandbox.MaxExecTimeout

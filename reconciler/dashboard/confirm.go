@@ -11,8 +11,8 @@ import (
 type confirmation struct {
 	Label   string // of the button, such as "Expire"
 	Title   string // the question without its mark; "" means Label
-	Subject string // to what
-	// Consequence describes the effect. Note is what else to know, "" for nothing.
+	Subject string // the object of the change
+	// Consequence describes the effect. Note is additional information, "" for none.
 	Consequence, Note string
 	Danger            bool
 	Post, Back        string        // URLs
@@ -25,7 +25,7 @@ func (p *page) confirm(section string, c confirmation) error {
 	return p.show("confirm", c.Title, section, "", c)
 }
 
-// done leads to a page after a change.
+// done redirects to a page after a change.
 func (p *page) done(address string) error {
 	http.Redirect(p.w, p.r, address, http.StatusSeeOther)
 	return nil

@@ -18,13 +18,13 @@ const (
 	monthLayout   = "2006-01"
 )
 
-// What the bars of the days can be made of.
+// The ways to split the bars of the days.
 const (
 	stackEnvironments = "by environment"
 	stackKinds        = "sandboxes and models"
 )
 
-// stackedEnvironments is how many environments have a colour of their own, by descending costs. Each needs a query.
+// stackedEnvironments is how many environments have their own colour, by descending costs. Each needs a query.
 const stackedEnvironments = 4
 
 // costsPage shows the costs of one calendar month, UTC.
@@ -37,7 +37,7 @@ type costsPage struct {
 	// Forecast is the cost of the whole month at the rate since its first usage, nil unless it is the current month.
 	Forecast *forecast
 	Days     *chart.Days // nil without usage
-	Stacks   []tab       // what the bars of the days are made of
+	Stacks   []tab       // ways to split the bars of the days
 	ByDay    []costRow
 	Sort     list.Sorting // of Agents
 	// Budget is the budget of the chosen environment in the current month.
@@ -222,7 +222,7 @@ func forecastOf(days []sandbox.CostRow, spent sandbox.NanoUSD, now time.Time, bu
 	}
 	first := slices.MinFunc(days, func(a, b sandbox.CostRow) int { return cmp.Compare(a.Day, b.Day) })
 	since, err := time.Parse(time.DateOnly, first.Day)
-	if err != nil { // the service names days so
+	if err != nil { // cannot happen: the service returns dates
 		return nil
 	}
 	f := &forecast{Amount: sandbox.ProjectMonth(spent, since, now), Since: since}
@@ -230,7 +230,7 @@ func forecastOf(days []sandbox.CostRow, spent sandbox.NanoUSD, now time.Time, bu
 	return f
 }
 
-// stack splits the days of a query: into sandboxes and calls of models, or into the environments that cost most and the
+// stack splits the days of a query: into sandboxes and calls of models, or into the most expensive environments and the
 // others.
 func (p *page) stack(by string, q sandbox.CostQuery, days []sandbox.CostRow, environments []costRow) ([]chart.Part,
 	error) {

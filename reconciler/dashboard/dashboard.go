@@ -24,7 +24,7 @@ const (
 	pageTimeout = 30 * time.Second
 	// maxForm limits the size of a form, in bytes; the longest field is a token.
 	maxForm = 16 << 10
-	// DefaultMaxStreams is how many pages may follow the ledger at once. Further pages get no live updates.
+	// DefaultMaxStreams is how many pages may follow the ledger at the same time. Further pages get no live updates.
 	DefaultMaxStreams = 2000
 )
 
@@ -35,14 +35,14 @@ var files embed.FS
 type Config struct {
 	// Gate authenticates browsers.
 	Gate api.Gate
-	// Provider logs users in besides tokens; nil means none. The Gate's handler must have it as its Users.
+	// Provider logs users in, in addition to tokens; nil means none. The Gate's handler must have it as its Users.
 	Provider *oidc.Provider
 	// Events is followed once for all pages. The Gate decides which page may see an event.
 	Events feed.Events
 	// Now is the clock; nil means time.Now.
 	Now    func() time.Time
 	Logger *slog.Logger // nil means none
-	// MaxStreams is how many pages may follow the ledger at once. Zero means DefaultMaxStreams.
+	// MaxStreams is how many pages may follow the ledger at the same time. Zero means DefaultMaxStreams.
 	MaxStreams int
 	// KeepAlive is the interval of keep-alive messages to pages, and of checking their logins. Zero means 15 s.
 	KeepAlive time.Duration

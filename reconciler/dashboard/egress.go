@@ -66,7 +66,7 @@ type attempt struct {
 	Whole bool
 }
 
-// Detail says in words what went wrong.
+// Detail describes an error in words.
 func (a attempt) Detail() string { return format.EventText(a.Made.Detail) }
 
 // egressTypes are the views of attempts.
@@ -198,7 +198,7 @@ func (p *page) group(v *egressPage, events []sandbox.Event) error {
 	return hostOrders.Sort(v.Hosts, v.Sort.By)
 }
 
-// Reasons of the gateway that a rule for the host ends. See internal/gateway/policy.
+// Reasons of the gateway that a rule for the host would remove. See internal/gateway/policy.
 const (
 	hostNotAllowed = "host_not_allowed"
 	portNotAllowed = "port_not_allowed"
@@ -210,7 +210,7 @@ func (p *page) offer(r *hostRow, e sandbox.Environment) {
 		return
 	}
 	name, err := sandbox.CanonicalHost(r.Host)
-	if err != nil { // no rule can name it
+	if err != nil { // no rule can name this host
 		return
 	}
 	r.Now = slices.ContainsFunc(e.EgressRules().Allow,

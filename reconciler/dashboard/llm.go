@@ -26,7 +26,7 @@ func (calls) Took(c sandbox.LLMCall) string {
 	return format.Precise(c.EndedAt.Sub(c.StartedAt))
 }
 
-// Counted reports whether the upstream has told the tokens of a call.
+// Counted reports whether the upstream has reported the tokens of a call.
 func (calls) Counted(c sandbox.LLMCall) bool { return c.Outcome != sandbox.LLMRunning && !c.Unknown }
 
 // llmPage lists the calls of models of an environment, or of one lease in it.
@@ -76,8 +76,8 @@ func callsOfLease(p *page) error {
 	return p.showLease("calls", "Models of "+h.AgentDID, h.Lease, v)
 }
 
-// calls returns the calls before the time in the URL, none unless there are any to see. here returns the URL of the
-// page with another time.
+// calls returns the calls before the time in the URL, none unless isAny. here returns the URL of the page with another
+// time.
 func (p *page) calls(isAny bool, environment, lease string, here func(before string) string) (v calls, err error) {
 	var before time.Time
 	if text := p.query("before"); text != "" {

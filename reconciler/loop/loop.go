@@ -23,8 +23,8 @@
 //	commit, timer, slow poll > Service.ReconcileProcesses (processes to start, or without a follower)
 //
 // Passes that wait for a backend (Work, Look, Resync, CollectEgress, FinishEnvironments, ReconcileUsage) run in
-// goroutines of that backend, with its own workers. CheckCompanions only begins checks, a limited number. The other
-// passes only read and write the ledger.
+// goroutines of that backend, with its own workers. CheckCompanions only starts checks, and limits their number. The
+// other passes only read and write the ledger.
 package loop
 
 import (
@@ -51,11 +51,11 @@ type Config struct {
 	BudgetEvery time.Duration
 	// EgressEvery is the interval of reading the logs of gateways. Default 5s.
 	EgressEvery time.Duration
-	// HealthEvery is the least pause between two health checks of a companion that was ready. Default 10s.
+	// HealthEvery is the minimum pause between two health checks of a companion that was ready. Default 10s.
 	HealthEvery time.Duration
 	// CleanupTTL is how long destroyed leases are kept; zero keeps them forever.
 	CleanupTTL time.Duration
-	// PurgeEvery is the interval of purging older ones. Default 10m.
+	// PurgeEvery is the interval of purging leases that are older. Default 10m.
 	PurgeEvery time.Duration
 	// MeterEvery is the interval of comparing usage with the meters of backends. Default 1h.
 	MeterEvery time.Duration
@@ -66,9 +66,9 @@ type Config struct {
 	Logger   *slog.Logger // nil discards
 }
 
-// Observer receives passes for metrics. Its methods are safe for concurrent use and return at once.
+// Observer receives passes for metrics. Its methods are safe for concurrent use and do not block.
 type Observer interface {
-	// PassBegan announces the passes of this name, over one backend, or over the ledger ("").
+	// PassBegan announces once that passes with this name follow, over one backend, or over the ledger ("").
 	PassBegan(pass string, b sandbox.Backend)
 	// PassEnded reports the end of a pass, with or without an error.
 	PassEnded(pass string, b sandbox.Backend, err error)
@@ -219,7 +219,7 @@ func (l *Loop) account(ctx context.Context) {
 	}
 }
 
-// checkBudgets raises the thresholds of budgets, and ends the leases of those that are spent.
+// checkBudgets raises the thresholds of budgets, and ends the leases of spent ones.
 func (l *Loop) checkBudgets(ctx context.Context) {
 	tick := time.NewTicker(l.c.BudgetEvery)
 	defer tick.Stop()
@@ -252,7 +252,7 @@ func (l *Loop) finishEnvironments(ctx context.Context, b sandbox.Backend) {
 	}
 }
 
-// meter compares usage with the meter of a backend, at once and then at its interval.
+// meter compares usage with the meter of a backend, immediately and then at its interval.
 func (l *Loop) meter(ctx context.Context, b sandbox.Backend) {
 	tick := time.NewTicker(l.c.MeterEvery)
 	defer tick.Stop()
@@ -294,11 +294,11 @@ func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
 	}
 }
 
-// healthTicks is how often checks of companions are looked for within the pause between two of them: a check is late by
-// at most a fifth of it.
+// healthTicks is how many times per HealthEvery the loop looks for due checks of companions. So a check is late by at
+// most a fifth of HealthEvery.
 const healthTicks = 5
 
-// checkCompanions begins the health checks of companions that are due.
+// checkCompanions starts the health checks of companions that are due.
 func (l *Loop) checkCompanions(ctx context.Context, b sandbox.Backend) {
 	tick := time.NewTicker(l.c.HealthEvery / healthTicks)
 	defer tick.Stop()
@@ -314,7 +314,7 @@ func (l *Loop) checkCompanions(ctx context.Context, b sandbox.Backend) {
 	}
 }
 
-// purge purges leases destroyed long ago, at once and then at its interval.
+// purge purges leases destroyed long ago, immediately and then at its interval.
 func (l *Loop) purge(ctx context.Context) {
 	tick := time.NewTicker(l.c.PurgeEvery)
 	defer tick.Stop()
@@ -336,7 +336,7 @@ func (l *Loop) purge(ctx context.Context) {
 }
 
 // fillAfter is the delay between a commit and filling warm pools. It leaves the engine to the acquire that has just
-// taken a sandbox from a pool, and limits how often pools are checked.
+// taken a sandbox from a pool, and limits how often the loop checks pools.
 const fillAfter = 200 * time.Millisecond
 
 // tend keeps the warm pools filled, after commits and at the interval of the poll.
@@ -354,7 +354,7 @@ func (l *Loop) tend(ctx context.Context) {
 // pollPause limits how often the loop looks for commands and processes without a follower.
 const pollPause = 200 * time.Millisecond
 
-// poll runs work at each commit, and at the time that work returns.
+// poll calls do at each commit, and at the time that do returns.
 func (l *Loop) poll(ctx context.Context, pass, what string, do func(context.Context) (next time.Time, err error)) {
 	for ctx.Err() == nil {
 		changed := l.leases.Changed()
@@ -371,7 +371,7 @@ func (l *Loop) poll(ctx context.Context, pass, what string, do func(context.Cont
 	}
 }
 
-// sleep returns after a time, at a commit, or when ctx ends.
+// sleep returns after a duration, at a commit, or when ctx ends.
 func sleep(ctx context.Context, d time.Duration, changed <-chan struct{}) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -209,7 +209,7 @@ func (m *Metrics) LLMCallEnded(c sandbox.LLMCall) {
 	m.addLLM(c)
 }
 
-// addLLM adds what a call used.
+// addLLM adds the usage of a call.
 func (m *Metrics) addLLM(c sandbox.LLMCall) {
 	m.llmTokens.WithLabelValues("input").Add(float64(c.Tokens.Input))
 	m.llmTokens.WithLabelValues("cached_input").Add(float64(c.Tokens.CachedInput))

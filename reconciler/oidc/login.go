@@ -22,7 +22,7 @@ import (
 const (
 	// AttemptLifetime is how long a user may take to log in at the provider.
 	AttemptLifetime = 10 * time.Minute
-	// maxNext limits the page that a login leads to, in bytes: it is in the cookie.
+	// maxNext limits the path of the page that a login leads to, in bytes: the cookie holds it.
 	maxNext = 1024
 	// maxName limits the name of a user, in bytes: OpenID Connect allows subjects of 255.
 	maxName = 255
@@ -138,7 +138,7 @@ func (p *Provider) codeIn(found *discovered, a attempt, answer url.Values) (stri
 	if !hmac.Equal([]byte(answer.Get("state")), []byte(a.State)) {
 		return "", refused("the answer belongs to another login, perhaps in another tab of this browser: start again")
 	}
-	// An answer of another provider must not be taken for one of this.
+	// An answer from another provider must not count as one from this provider.
 	if issuer := answer.Get("iss"); issuer != p.config.Issuer && (found.namesItself || answer.Has("iss")) {
 		return "", refused("the answer comes from the provider %q, not from %s: start again", short(issuer), p.Name())
 	}
@@ -197,7 +197,7 @@ func (p *Provider) loginOf(token *coreos.IDToken) (l Login, err error) {
 		return l, refused("the ID token was issued to the client %q, not to this one", short(party))
 	}
 	l.Subject, l.Name = token.Subject, token.Subject
-	// An email that the provider has not verified can be anybody's.
+	// Anyone can claim an email that the provider has not verified.
 	if verified := strings.Trim(string(claims["email_verified"]), `"`); verified == "true" {
 		if l.Email = textIn(claims["email"]); l.Email != "" {
 			l.Name = l.Email
@@ -224,7 +224,7 @@ func (p *Provider) loginOf(token *coreos.IDToken) (l Login, err error) {
 	return l, err
 }
 
-// textIn returns a claim that is a text, "" for another one.
+// textIn returns a claim that is a string, "" for any other.
 func textIn(claim json.RawMessage) (text string) {
 	if json.Unmarshal(claim, &text) != nil {
 		return ""
@@ -232,7 +232,7 @@ func textIn(claim json.RawMessage) (text string) {
 	return text
 }
 
-// textsIn returns a claim that is a list of texts, or one text. Other elements are left out.
+// textsIn returns a claim that is a list of strings, or one string. It skips other elements.
 func textsIn(claim json.RawMessage) (texts []string) {
 	if text := textIn(claim); text != "" {
 		return []string{text}
@@ -253,7 +253,7 @@ func refused(format string, args ...any) error {
 	return sandbox.Errorf(sandbox.Unauthenticated, format, args...)
 }
 
-// unavailable is the error while the provider cannot be reached. The cause is only logged: users need no addresses of
+// unavailable is the error while the provider is unreachable. The cause is only logged: users do not need addresses of
 // the network.
 func (p *Provider) unavailable(cause error) error {
 	if cause != nil {

@@ -6,8 +6,8 @@
 // back, and Finish checks the answer against the attempt. So every reconciler with the same settings can finish a login
 // that another one began, and an answer is of no use in another browser.
 //
-// The package stores nothing. Registry.LogIn of package access keeps the login, and the browser's cookie says who the
-// user is. TokenOf reads that with the roles of now, so a role that the operator takes away ends at once.
+// The package stores nothing. Registry.LogIn of package access keeps the login, and the browser's cookie names the
+// user. TokenOf applies the current roles, so a role that the operator removes ends immediately.
 package oidc
 
 import (
@@ -51,14 +51,14 @@ type Provider struct {
 	discovered atomic.Pointer[discovered] // nil until the provider has answered
 }
 
-// settings are what a reload replaces.
+// settings are the settings that a reload replaces.
 type settings struct {
 	secret string
 	key    []byte // signs attempts
 	roles  roles
 }
 
-// discovered is what the provider says about itself.
+// discovered is the provider's discovery document.
 type discovered struct {
 	oauth       oauth2.Config // without the secret
 	verifier    *coreos.IDTokenVerifier
@@ -66,7 +66,7 @@ type discovered struct {
 }
 
 // New returns the provider of a configuration. now is the clock; nil means time.Now. It reads the file of the client
-// secret, and asks the provider nothing. Errors: Invalid.
+// secret, and sends nothing to the provider. Errors: Invalid.
 func New(c Config, now func() time.Time, log *slog.Logger) (*Provider, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -118,12 +118,12 @@ func (p *Provider) Secure() bool { return isHTTPS(p.config.RedirectURL) }
 // Ready reports whether the provider has answered, so that logins can start.
 func (p *Provider) Ready() bool { return p.discovered.Load() != nil }
 
-// Credential names the provider and the client as what a login depends on: with another one, the login has ended.
+// Credential identifies the provider and the client. A login is valid only with the credential that it started with.
 func (p *Provider) Credential() access.Hash {
 	return access.HashOf("oidc\x00" + p.config.Issuer + "\x00" + p.config.ClientID)
 }
 
-// Run discovers the endpoints of the provider until ctx ends: at once, after failures, and every hour.
+// Run discovers the endpoints of the provider until ctx ends: immediately, after failures, and every hour.
 func (p *Provider) Run(ctx context.Context) {
 	defer p.client.CloseIdleConnections()
 	var wait time.Duration

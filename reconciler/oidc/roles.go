@@ -18,7 +18,7 @@ const (
 // roles maps groups to scopes.
 type roles map[string]sandbox.Scope
 
-// possible are the scopes that a role can be, the strongest first.
+// possible are the scopes that can be roles, the strongest first.
 var possible = []sandbox.Scope{sandbox.ScopeAdmin, sandbox.ScopeLease, sandbox.ScopeRead}
 
 // parseRoles parses mappings of the form GROUP=ROLE. The last "=" separates them, because groups of LDAP hold "=".
@@ -72,7 +72,7 @@ type user struct {
 	Groups []string `json:"groups"`
 }
 
-// TokenOf returns the rights of the user of a login, with the roles of now. Errors: Unauthenticated if no group of the
+// TokenOf returns the rights of the user of a login, with the current roles. Errors: Unauthenticated if no group of the
 // user has a role any more.
 func (p *Provider) TokenOf(text string) (access.Token, error) {
 	var u user

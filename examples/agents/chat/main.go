@@ -108,7 +108,7 @@ func (a *agent) answer(w http.ResponseWriter, r *http.Request) {
 func (a *agent) live(w http.ResponseWriter, r *http.Request) {
 	conn, err := websocket.Accept(w, r, nil)
 	if err != nil {
-		return // it has answered
+		return // Accept has sent the error
 	}
 	defer conn.CloseNow() //nolint:errcheck // the client may be gone
 	for {
@@ -158,7 +158,7 @@ func (a *agent) ask(ctx context.Context, session string, asked []turn, part func
 	}
 	defer resp.Body.Close() //nolint:errcheck // it was only read
 	if resp.StatusCode != http.StatusOK {
-		why, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // as much as there is
+		why, _ := io.ReadAll(io.LimitReader(resp.Body, 500)) // best effort
 		return fmt.Errorf("call the model: %s: %s", resp.Status, why)
 	}
 	lines := bufio.NewScanner(resp.Body)

@@ -20,7 +20,7 @@ type turn struct {
 
 // sessions keeps the latest conversations in memory.
 type sessions struct {
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	turns map[string][]turn
 	used  *list.List // names, the latest first
 	place map[string]*list.Element
@@ -30,14 +30,14 @@ func newSessions() *sessions {
 	return &sessions{turns: map[string][]turn{}, used: list.New(), place: map[string]*list.Element{}}
 }
 
-// get returns a copy of a conversation, which is empty for a new one.
+// get returns a copy of a conversation; a new one is empty.
 func (s *sessions) get(name string) []turn {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.turns[name])
 }
 
-// put keeps a conversation, and forgets the one that was used longest ago if there are too many.
+// put stores a conversation. If there are too many, it drops the one that was stored longest ago.
 func (s *sessions) put(name string, turns []turn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

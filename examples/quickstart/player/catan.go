@@ -7,23 +7,23 @@ import (
 	"slices"
 )
 
-// Settlers is what one player sees of a game of Catan.
+// Settlers is the part of a game of Catan that one player sees.
 type Settlers struct {
 	// Hand counts the player's cards by resource.
 	Hand map[string]int `json:"hand"`
-	// Settlements are the player's own that are not cities yet, Spots the free ones within its reach.
+	// Settlements are the player's own, without cities. Spots are free and within its reach.
 	Settlements []Spot `json:"settlements"`
 	Spots       []Spot `json:"spots"`
-	// TradeRate is how many equal cards the bank wants for one; zero means 4.
+	// TradeRate is how many equal cards the bank takes for one; zero means 4.
 	TradeRate int `json:"trade_rate"`
 }
 
 // Spot is an intersection of the board.
 type Spot struct {
 	ID string `json:"id"`
-	// Pips is the sum of the dots of the number tokens around it: in how many of 36 throws it yields.
+	// Pips is the sum of the dots on the number tokens around it: the number of throws, out of 36, in which it yields.
 	Pips int `json:"pips"`
-	// Resources are those of the hexes around it.
+	// Resources are the resources of the hexes around it.
 	Resources []string `json:"resources"`
 }
 
@@ -34,8 +34,8 @@ type goal struct {
 	on   string
 }
 
-// Decide builds the best thing that the hand pays for; otherwise it trades surplus cards for the
-// card that the best goal lacks; otherwise it waits.
+// Decide builds the best affordable thing. If there is none, it trades surplus cards for a card that the best goal
+// lacks. Otherwise it waits.
 func (s Settlers) Decide() Action {
 	goals := s.goals()
 	for _, g := range goals {
@@ -51,8 +51,8 @@ func (s Settlers) Decide() Action {
 	return Action{Do: "end_turn", Why: "nothing can be built or traded"}
 }
 
-// goals lists what the player wants to build, best first. A city doubles what a settlement yields
-// and a settlement adds a new one; a road only leads to spots, so it is wanted when none is free.
+// goals lists what the player wants to build, best first. A city doubles the yield of a settlement, and a settlement
+// adds a new one. A road only leads to spots, so the player wants one only if no spot is free.
 func (s Settlers) goals() []goal {
 	var goals []goal
 	if best, ok := richest(s.Settlements, nil); ok {
@@ -76,8 +76,8 @@ func (s Settlers) known() map[string]bool {
 	return known
 }
 
-// richest returns the spot with the most pips; each resource that is not known yet counts as two
-// more, because a player without it depends on trades.
+// richest returns the spot with the most pips. Each resource that is not yet known counts as two more, because a player
+// without it depends on trades.
 func richest(spots []Spot, known map[string]bool) (Spot, bool) {
 	if len(spots) == 0 {
 		return Spot{}, false
@@ -94,8 +94,7 @@ func richest(spots []Spot, known map[string]bool) (Spot, bool) {
 	return slices.MaxFunc(spots, func(a, b Spot) int { return cmp.Compare(value(a), value(b)) }), true
 }
 
-// trade finds a card of the goal that one trade with the bank can bring, without giving up cards
-// that the goal needs.
+// trade gets a missing card of the goal by one trade with the bank, without giving up cards that the goal needs.
 func (s Settlers) trade(g goal) (Action, bool) {
 	rate := s.TradeRate
 	if rate <= 0 {

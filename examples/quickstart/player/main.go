@@ -1,6 +1,5 @@
-// Command player is an agent's turn processor: it reads the state of a game as JSON on standard
-// input and writes the action that it takes as JSON on standard output. It keeps nothing between
-// turns, so it needs no network and no disk.
+// Command player decides an agent's turn: it reads the state of a game as JSON from standard input, and writes its
+// action as JSON to standard output. It stores nothing between turns, so it needs no network and no disk.
 package main
 
 import (
@@ -24,9 +23,9 @@ type Action struct {
 	Game  string `json:"game"`
 	// Do names the action, such as build_settlement or attack.
 	Do string `json:"do"`
-	// On is what the action is done to: a spot, an enemy, a position, a resource.
+	// On is the target of the action: a spot, an enemy, a position, a resource.
 	On string `json:"on,omitempty"`
-	// Give is what is paid in a trade.
+	// Give is what the player pays in a trade.
 	Give string `json:"give,omitempty"`
 	// Why is the reason, for the log of the game.
 	Why string `json:"why"`

@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Encounter is what one hero sees of a fight on a grid.
+// Encounter is the part of a fight on a grid that one hero sees.
 type Encounter struct {
 	HP        int            `json:"hp"`
 	MaxHP     int            `json:"max_hp"`
@@ -14,14 +14,14 @@ type Encounter struct {
 	Position  Position       `json:"position"`
 	Inventory map[string]int `json:"inventory"`
 	Enemies   []Enemy        `json:"enemies"`
-	// Exit is where the fight can be left.
+	// Exit is the square through which a hero can leave the fight.
 	Exit Position `json:"exit"`
 }
 
 // Position is a square of the grid, column and row.
 type Position [2]int
 
-// Enemy is who fights against the hero.
+// Enemy is an opponent of the hero.
 type Enemy struct {
 	Name     string   `json:"name"`
 	HP       int      `json:"hp"`
@@ -29,7 +29,7 @@ type Enemy struct {
 	Position Position `json:"position"`
 }
 
-// Decide strikes down who can be struck down, then stays alive, then fights, then closes in.
+// Decide kills an enemy if it can, then avoids death, then attacks, then approaches.
 func (e Encounter) Decide() Action {
 	near := e.adjacent()
 	if len(near) > 0 {
@@ -56,7 +56,7 @@ func (e Encounter) Decide() Action {
 	return e.walk(nearest.Position, nearest.Name+" is the nearest enemy")
 }
 
-// survive is what to do when the enemies in reach would kill.
+// survive returns the action of a hero whom the enemies in reach would kill.
 func (e Encounter) survive(danger int) Action {
 	if e.Inventory["potion"] > 0 {
 		return Action{Do: "drink", On: "potion", Why: fmt.Sprintf("%d damage threatens %d health", danger, e.HP)}

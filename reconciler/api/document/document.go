@@ -51,7 +51,7 @@ func (dollars) Schema(huma.Registry) *huma.Schema {
 		Pattern: `^-?[0-9]+(\.[0-9]{1,9})?$`, Examples: []any{"15.61", "0.000025"}}
 }
 
-// New returns a document without operations. The operations ask the service, and are served by mux. refuse sends an
+// New returns a document without operations. Its operations call the service, and mux serves them. refuse sends an
 // error.
 func New(version string, service service.Service, mux *http.ServeMux,
 	refuse func(http.ResponseWriter, *http.Request, error)) *Document {
@@ -135,8 +135,8 @@ func (d *Document) Finish() ([]byte, error) {
 	return text, err
 }
 
-// leaveMaximaToTheDomain stops huma from checking what the document says of page sizes: the domain reports a page that
-// is too large together with the other fields.
+// leaveMaximaToTheDomain stops huma from checking the maximum page sizes in the document. The domain reports a page
+// size that is too large together with the other fields.
 func (d *Document) leaveMaximaToTheDomain() {
 	for _, item := range d.API.OpenAPI().Paths {
 		if item.Get == nil {

@@ -39,7 +39,7 @@ func (d *Document) Needs(scope sandbox.Scope, operationID, route string) []map[s
 	return []map[string][]string{{"token": {string(scope)}}}
 }
 
-// Handle adds a route that is not described. It sends the error of its handler.
+// Handle adds a route that the document does not describe. It sends the error of its handler.
 func (d *Document) Handle(pattern string, handler func(http.ResponseWriter, *http.Request) error) {
 	d.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		if err := handler(w, r); err != nil {

@@ -1,5 +1,5 @@
-// Package exchange is one request and its response: who sends it, what it is about and how it ends, for the log. It
-// also limits the time in which the request's body must arrive.
+// Package exchange describes one request and its response for the log: the sender, the subject and the result. It also
+// limits the time to receive the request's body.
 package exchange
 
 import (
@@ -79,8 +79,8 @@ func (x *Exchange) Write(b []byte) (int, error) {
 	return x.ResponseWriter.Write(b)
 }
 
-// reuse keeps the connection after a response that begins when the request was read to its end: no rest of it can
-// precede the next request.
+// reuse keeps the connection if the request was read to its end before the response begins: no rest of it can precede
+// the next request.
 func (x *Exchange) reuse() {
 	if x.body.isWhole() {
 		x.Header().Del("Connection")

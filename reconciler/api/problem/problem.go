@@ -1,4 +1,4 @@
-// Package problem is an error as the response to a request: an RFC 9457 problem with a status.
+// Package problem turns errors into responses: RFC 9457 problems with a status.
 package problem
 
 import (
@@ -13,8 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// status is the only place that maps a code to an HTTP status. The comment of package api has it
-// as a table.
+// status is the only place that maps a code to an HTTP status. The comment of package api has the table.
 var status = map[sandbox.Code]struct {
 	http  int
 	title string

@@ -1,4 +1,4 @@
-// Package ratelimit limits how often callers may ask.
+// Package ratelimit limits the rate of requests of each caller.
 package ratelimit
 
 import (

@@ -26,7 +26,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// AgentRoute is the pattern of requests to agents. It takes requests of every method.
+// AgentRoute is the pattern of requests to agents. It accepts every method.
 const AgentRoute = "/v1/leases/{id}/agents/{agent}/{path...}"
 
 func (s *Routes) registerAgents(d *document.Document) {
@@ -45,7 +45,7 @@ func (s *Routes) registerAgents(d *document.Document) {
 	}
 }
 
-// describeAgentRoute adds the route to the document for one method. huma itself would refuse the parameters of agents.
+// describeAgentRoute adds the route to the document for one method. huma would reject the parameters of agents.
 func (s *Routes) describeAgentRoute(d *document.Document, method string, tags []string) {
 	id := strings.ToLower(method) + "-agent"
 	text := func(name, in, doc string) *huma.Param {
@@ -96,7 +96,7 @@ func listAgents(ctx context.Context, service service.Service, in *agentsInput) (
 	return replyWith(page, err)
 }
 
-// askAgent passes a request on to an agent.
+// askAgent forwards a request to an agent.
 func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
 	lease, name := r.PathValue("id"), r.PathValue("agent")
 	session := r.Header.Get(wire.HeaderSession)
@@ -114,7 +114,7 @@ func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	defer conn.Close() //nolint:errcheck // the response says how it went
+	defer conn.Close() //nolint:errcheck // the response reports errors
 	var failed error
 	proxy := &httputil.ReverseProxy{
 		Transport: &http.Transport{
@@ -151,11 +151,11 @@ func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
 		lease, name, failed).WithReason(sandbox.ReasonConnectionFailed)
 }
 
-// maxTakenBody is the largest body that is read before the agent gets the request, in bytes.
+// maxTakenBody is the largest buffered body of a request to an agent, in bytes.
 const maxTakenBody = 64 << 10
 
-// takeBody reads a small body. A large one, or one of unknown size, is passed on while it arrives, and the agent may
-// answer before its end: its connection then serves no other request.
+// takeBody buffers a small body. A large body, or one of unknown size, is forwarded while it arrives. The agent may
+// answer before its end; its connection then serves no other request.
 func takeBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength < 0 || r.ContentLength > maxTakenBody {
 		exchange.Of(r.Context()).Wait()
@@ -172,12 +172,12 @@ func takeBody(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// agentsPath returns the path of an agent's requests.
+// agentsPath returns the path of requests to an agent.
 func agentsPath(lease, name string) string {
 	return "/v1/leases/" + url.PathEscape(lease) + "/agents/" + url.PathEscape(name)
 }
 
-// agentPath returns the part of a path that is the agent's: what comes after the first five segments.
+// agentPath returns the agent's part of a path: everything after the first five segments.
 func agentPath(u *url.URL) (decoded, raw string) {
 	raw = u.EscapedPath()
 	for range 6 {
@@ -191,8 +191,8 @@ func agentPath(u *url.URL) (decoded, raw string) {
 	return decoded, raw
 }
 
-// agentHeader removes what an agent must not learn, and adds what it works for. The proxy has removed forwarding
-// headers already.
+// agentHeader removes the headers that an agent must not see, and adds the lease and the session. The proxy has already
+// removed forwarding headers.
 func agentHeader(h http.Header, lease, session string) {
 	for name := range h {
 		if strings.HasPrefix(name, "X-Sandbox-") {
@@ -208,8 +208,8 @@ func agentHeader(h http.Header, lease, session string) {
 	}
 }
 
-// answerHeaders are the headers of an agent that its caller gets. Code of the sandbox may be hostile: it must not set
-// cookies of this host, tell browsers to forget or enforce something, or control proxies.
+// answerHeaders are the headers of an agent's answer that its caller gets. Code in the sandbox may be hostile: it must
+// not set cookies of this host, change what browsers store or enforce for it, or control proxies.
 var answerHeaders = []string{
 	"Accept-Ranges", "Allow", "Cache-Control", "Content-Disposition", "Content-Encoding", "Content-Language",
 	"Content-Length", "Content-Range", "Content-Type", "Date", "Etag", "Expires", "Last-Modified",
@@ -217,8 +217,8 @@ var answerHeaders = []string{
 	"Connection", "Upgrade", "Sec-Websocket-Accept", "Sec-Websocket-Extensions", "Sec-Websocket-Protocol",
 }
 
-// answerHeader returns the headers of the answer to a request of an agent that has the given path here. A browser must
-// not treat the agent's answer as a page of this host.
+// answerHeader returns the headers of an agent's answer for its caller. here is the agent's path on this host. A
+// browser must not treat the answer as a page of this host.
 func answerHeader(from http.Header, request *url.URL, here string) http.Header {
 	h := http.Header{
 		"Content-Security-Policy": {"sandbox; default-src 'none'"}, "Cross-Origin-Resource-Policy": {"same-origin"},
@@ -239,19 +239,19 @@ func answerHeader(from http.Header, request *url.URL, here string) http.Header {
 	return h
 }
 
-// redirection returns where a client may be sent by an agent: to a path of the agent, "" otherwise. A client sends its
-// token again to whatever path of this host it is sent to.
+// redirection returns where an agent may redirect a client: to a path of the agent, "" otherwise. A client sends its
+// token to any path of this host that a redirect names.
 func redirection(location string, request *url.URL, here string) string {
 	to, err := request.Parse(location)
 	if location == "" || err != nil || to.Host != request.Host || to.User != nil {
 		return ""
 	}
-	// Clean removes what would lead out of the agent's path, also if it was encoded.
+	// Clean removes dot segments that lead out of the agent's path, even encoded ones.
 	under := url.URL{Path: path.Clean("/" + to.Path), RawQuery: to.RawQuery, Fragment: to.Fragment}
 	return here + under.String()
 }
 
-// idleConn breaks a connection that carries nothing for a while.
+// idleConn breaks a connection that carries no bytes for a while.
 type idleConn struct {
 	net.Conn
 	limit time.Duration
@@ -260,7 +260,7 @@ type idleConn struct {
 func (c idleConn) Read(p []byte) (int, error)  { return c.within(c.Conn.Read, p) }
 func (c idleConn) Write(p []byte) (int, error) { return c.within(c.Conn.Write, p) }
 
-// within moves bytes in one direction. Those that have moved extend the time of both.
+// within moves bytes in one direction. Moved bytes extend the deadline of both directions.
 func (c idleConn) within(move func([]byte) (int, error), p []byte) (int, error) {
 	c.extend()
 	n, err := move(p)
@@ -270,7 +270,7 @@ func (c idleConn) within(move func([]byte) (int, error), p []byte) (int, error) 
 	return n, err
 }
 
-// extend starts the time again. It fails only for a connection that has ended, as the next call says.
+// extend restarts the idle time. It fails only for a closed connection, and then the next call fails too.
 func (c idleConn) extend() { _ = c.SetDeadline(time.Now().Add(c.limit)) }
 
 // steady disconnects a client that does not read.

@@ -87,8 +87,8 @@ func (s *Routes) exec(w http.ResponseWriter, r *http.Request, service service.Se
 		func(p *wire.Problem) any { return wire.ExecOutput{Error: p} })
 }
 
-// endOutput sends the last line of a command's output: result, or what failed makes of err. An error before the first
-// line is returned: it becomes the whole response.
+// endOutput sends the last line of a command's output: result, or failed of the error's problem. It returns an error
+// before the first line, which becomes the whole response.
 func endOutput(r *http.Request, out *stream.Stream, err error, result any, failed func(p *wire.Problem) any) error {
 	started := out.Close()
 	switch {
@@ -115,7 +115,7 @@ type outputWriter struct {
 
 func (o outputWriter) Write(b []byte) (int, error) {
 	if len(b) == 0 {
-		return 0, nil // as a tar stream flushes
+		return 0, nil // a flush of a tar stream
 	}
 	line := wire.ExecOutput{Stream: o.name}
 	line.Data, line.Encoding = wire.Encode(b)

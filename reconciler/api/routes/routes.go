@@ -1,4 +1,4 @@
-// Package routes has the operations of the API, a file for each subject. It turns requests into calls of the service.
+// Package routes has the operations of the API, one file per subject. It turns requests into calls of the service.
 package routes
 
 import (
@@ -12,9 +12,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Routes are the operations and what they need besides the service.
+// Routes are the operations, and their dependencies besides the service.
 type Routes struct {
-	// Connector connects to agents; nil means that requests to agents are refused.
+	// Connector connects to agents; nil means that requests to agents are rejected.
 	Connector service.Connector
 	// Tokens manages the tokens of the ledger; nil means that there are none.
 	Tokens service.Tokens

@@ -70,7 +70,7 @@ func (s *Routes) run(w http.ResponseWriter, r *http.Request, service service.Ser
 		func(p *wire.Problem) any { return wire.RunOutput{Error: p} })
 }
 
-// collectRun sends the whole result of a run at once.
+// collectRun sends the whole result of a run in one response.
 func collectRun(w http.ResponseWriter, r *http.Request, service service.Service, req sandbox.RunRequest) error {
 	var files bytes.Buffer
 	req.Collected = &bounded{to: &files, left: maxCollected}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Flushed sends each write at once, and disconnects a client that does not read.
+// Flushed sends each write immediately, and disconnects a client that does not read.
 type Flushed struct {
 	w       io.Writer
 	rc      *http.ResponseController
@@ -33,7 +33,7 @@ func (f *Flushed) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// Flush sends the headers, and what is buffered.
+// Flush sends the headers and the buffered bytes.
 func (f *Flushed) Flush() {
 	f.began = true
 	_ = f.rc.Flush() // fails only for a writer that sends at the end

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
-// Group returns a command that only has commands below it.
+// Group returns a command that only has subcommands.
 func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   use,
@@ -22,7 +22,7 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// NoCommand refuses the arguments of a command that only has commands below it: they name none of those.
+// NoCommand rejects arguments of a command that only has subcommands: they name none of them.
 func NoCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// completionTime is how long completion may wait for the reconciler. Then it offers nothing.
+// completionTime is how long completion waits for the reconciler before it offers nothing.
 const completionTime = 2 * time.Second
 
 // Complete registers the values of a flag for shell completion.
@@ -25,8 +25,8 @@ func Complete[T ~string](cmd *cobra.Command, flag string, values ...T) {
 	_ = cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(offered, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// completeShared registers the values of --context, and the ids that the commands of a noun take. Each argument is
-// offered what its name in the command's usage says.
+// completeShared registers completions of --context, and of ids of leases and environments. The usage of a command
+// names the kind of each argument.
 func (c *Console) completeShared(top *cobra.Command) {
 	c.completeContexts(top)
 	Each(top, func(cmd *cobra.Command) {
@@ -56,7 +56,7 @@ func (c *Console) completeShared(top *cobra.Command) {
 // lister returns ids that begin with a text.
 type lister func(ctx context.Context, service *client.Client) ([]string, error)
 
-// offer returns a completion that asks the reconciler. It says nothing about errors: the line is being typed.
+// offer returns a completion that asks the reconciler. It ignores errors, because the user is still typing.
 func (c *Console) offer(list lister) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, _ []string, text string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)

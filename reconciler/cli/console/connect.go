@@ -66,7 +66,7 @@ func (c *Console) ConnectTo(cmd *cobra.Command, lease string) (*client.Client, s
 // Target is a reconciler and the credentials for it.
 type Target struct{ URL, Token, CAFile string }
 
-// Target says which reconciler is asked, and with which token.
+// Target returns the reconciler to call, and the token for it.
 func (c *Console) Target() (Target, error) {
 	var env, context Target
 	if c.context == "" {
@@ -81,7 +81,7 @@ func (c *Console) Target() (Target, error) {
 	}
 	to := context
 	if url := cmp.Or(c.url, env.URL); url != "" && url != to.URL {
-		to = Target{URL: url} // a context's token is for its URL alone
+		to = Target{URL: url} // a context's token is only for its URL
 	}
 	if env.Token != "" {
 		to.Token = env.Token
@@ -99,7 +99,7 @@ func (c *Console) Target() (Target, error) {
 	return to, nil
 }
 
-// savedTarget returns the reconciler of --context, or of the current context; an empty one if there is none.
+// savedTarget returns the reconciler of --context, or else of the current context; an empty one if there is none.
 func (c *Console) savedTarget() (Target, error) {
 	saved, err := contexts.Read(c.Getenv)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package console is what commands are made of: what surrounds them, the client of the reconciler that they ask, their
-// arguments and shared flags, and the printing of their results.
+// Package console has what all commands share: the client of the reconciler, arguments and shared flags, and the output
+// of results.
 package console
 
 import (
@@ -11,12 +11,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/terminal"
 )
 
-// Console holds what commands share: their surroundings, how to reach the reconciler, and how to print. Its exported
-// functions are never nil.
+// Console holds what commands share: the clock, the terminal and the environment, how to reach the reconciler, and how
+// to print. Its exported functions are never nil.
 type Console struct {
-	// Name is what the program was called by.
+	// Name is the name by which the program was called.
 	Name string
-	// Now is the clock that ages are counted by.
+	// Now is the clock for ages.
 	Now func() time.Time
 	// Columns returns the number of columns of an output, 0 for no limit.
 	Columns func(io.Writer) int
@@ -27,7 +27,7 @@ type Console struct {
 
 	url, tokenFile, caFile, context string
 	quiet                           bool
-	// watched gets what --watch compares, nil without --watch.
+	// watched receives the output that --watch compares; nil without --watch.
 	watched io.Writer
 }
 

@@ -41,5 +41,5 @@ func LeaseID(ctx context.Context, service *client.Client, text string) (string, 
 	return "", exit.Usagef("%s could be %s: name the lease by its id", text, strings.Join(ids, " or "))
 }
 
-// NewMessageID returns the id of a message that the user gave none.
+// NewMessageID returns an id for a message to which the user gave none.
 func NewMessageID() string { return "msg_" + sandbox.RandomIDs(sandbox.SandboxIDLength) }

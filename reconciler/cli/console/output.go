@@ -42,8 +42,8 @@ func (c *Console) CheckOutput() error {
 	return nil
 }
 
-// Print prints a value in the form of --output. fill fills the table, whose first column are the ids; with --watch, it
-// is called twice.
+// Print prints a value in the form of --output. fill fills the table, whose first column holds the ids; with --watch,
+// Print calls it twice.
 func (c *Console) Print(cmd *cobra.Command, v any, fill func(t *table.Table)) error {
 	out := cmd.OutOrStdout()
 	switch c.Output {
@@ -74,7 +74,7 @@ func (c *Console) Print(cmd *cobra.Command, v any, fill func(t *table.Table)) er
 	}
 	none, to := t.Remark(), cmd.ErrOrStderr()
 	if c.watched != nil {
-		to = out // once, with the table
+		to = out // the same frame as the table
 	}
 	if none != "" {
 		_, err := fmt.Fprintln(to, none)

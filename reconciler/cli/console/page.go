@@ -2,8 +2,8 @@ package console
 
 import "github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 
-// ShowPages shows a list, which read returns page by page. show moves on what read begins after. A page shorter than
-// size is the last one.
+// ShowPages shows a list that read returns in pages. show must advance the position at which the next page starts. A
+// page shorter than size is the last one.
 func ShowPages[T any](size int, read func() ([]T, error), show func(T) error) error {
 	for {
 		page, err := read()
@@ -21,7 +21,7 @@ func ShowPages[T any](size int, read func() ([]T, error), show func(T) error) er
 	}
 }
 
-// EveryPage reads a list page by page, each after the id of the last entry before. It is never nil.
+// EveryPage reads all pages of a list, each after the last id of the page before. The result is never nil.
 func EveryPage[T any](read func(after string) ([]T, error), id func(T) string) ([]T, error) {
 	all := []T{}
 	for after := ""; ; {

@@ -29,8 +29,8 @@ func (c *Console) Watchable(commands ...*cobra.Command) {
 	}
 }
 
-// watching repeats a run until the command ends. On a terminal, it prints each output over the one before. Elsewhere it
-// prints it below, and only if it lists something else: times such as "5s ago" do not count.
+// watching repeats a run until the command ends. On a terminal, each output replaces the one before. Elsewhere it
+// appends an output, but only if it lists something new: times such as "5s ago" do not count.
 func (c *Console) watching(cmd *cobra.Command, run func() error) error {
 	ctx, out := cmd.Context(), cmd.OutOrStdout()
 	defer func() { c.watched = nil }()
@@ -77,7 +77,7 @@ func Stopped(ctx context.Context) error {
 
 func redraw(out io.Writer, text string) error {
 	if terminal.Is(out) {
-		text = "\x1b[H\x1b[2J" + text // home, and clear the screen
+		text = "\x1b[H\x1b[2J" + text // cursor to the top left, and clear the screen
 	}
 	_, err := fmt.Fprint(out, text)
 	return err

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Variables of the environment that go before a context.
+// Environment variables that override a context.
 const (
 	URLVariable   = "SANDBOX_RECONCILER_URL"
 	TokenVariable = "SANDBOX_RECONCILER_TOKEN" // #nosec G101 -- the name of a variable
@@ -49,7 +49,7 @@ func (s *Saved) Find(name string) (Context, error) {
 	return Context{}, exit.Usagef("there is no context %q; context list shows those of this user, login saves one", name)
 }
 
-// Put saves a context, in place of one with its name.
+// Put adds a context, or replaces the one with its name.
 func (s *Saved) Put(c Context) {
 	s.Remove(c.Name)
 	s.Contexts = append(s.Contexts, c)
@@ -64,7 +64,7 @@ func (s *Saved) Remove(name string) {
 // fileOf returns the path of the file of contexts. Errors: Invalid if the user has no home.
 func fileOf(getenv func(string) string) (string, error) {
 	base := getenv("XDG_CONFIG_HOME")
-	if !filepath.IsAbs(base) { // as the XDG specification wants it
+	if !filepath.IsAbs(base) { // the XDG specification says to ignore relative paths
 		home := cmp.Or(getenv("HOME"), getenv("USERPROFILE"))
 		if home == "" {
 			return "", exit.Usagef("finding the contexts of login: neither XDG_CONFIG_HOME nor HOME is set; "+
@@ -75,7 +75,7 @@ func fileOf(getenv func(string) string) (string, error) {
 	return filepath.Join(base, "sandbox", "contexts.json"), nil
 }
 
-// Read returns the contexts of the user whose environment getenv reads; there are none without a file. Errors: Invalid.
+// Read returns the contexts of the user whose environment getenv reads; none without a file. Errors: Invalid.
 func Read(getenv func(string) string) (s Saved, err error) {
 	file, err := fileOf(getenv)
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// places says where the settings put a reconciler's data.
+// places returns where the settings put a reconciler's data.
 func (k *directCommand) places() backup.Config {
 	return backup.Config{
 		LedgerURL:     k.LedgerURL,
@@ -183,7 +183,7 @@ func (k *directCommand) restore(cmd *cobra.Command, file string, incomplete bool
 	return lacking(r, "nothing was restored")
 }
 
-// lacking is the error of a backup whose missing parts were printed.
+// lacking is the error of a backup with missing parts, which the command has already printed.
 func lacking(r backup.Report, what string) error {
 	return sandbox.Errorf(sandbox.Failed, "%s: %s missing; supply the missing files, or pass --incomplete",
 		what, printable.Count(len(r.Missing), "part is", "parts are"))

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// minFound is the least width of the findings, in columns. On a narrower terminal, the terminal wraps them.
+// minFound is the minimum width of the findings, in columns. On a narrower terminal, the terminal wraps them.
 const minFound = 30
 
 // NewDoctorCommand returns the command doctor.

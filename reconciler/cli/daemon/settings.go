@@ -68,7 +68,7 @@ func (s *settings) fillIn(generate bool) error {
 	return nil
 }
 
-// derived returns the places that serve derives from the ledger's URL where a setting names none.
+// derived returns the paths that serve derives from the ledger's URL for unset settings.
 func (s *settings) derived() map[string]string {
 	return map[string]string{
 		"secret-key-file": location.SecretKeyFile(s.LedgerURL),

@@ -1,4 +1,4 @@
-// Package exit says how the program ends: its exit codes, and the errors that choose one.
+// Package exit defines how the program ends: its exit codes, and the errors that select one.
 package exit
 
 import (
@@ -40,8 +40,8 @@ func DidNotRun(err error) error {
 	return With(NotRun, err)
 }
 
-// WrongLinef returns the error of a command line that was refused before the reconciler was asked. The program ends
-// with Usage, also if its other errors have another exit code.
+// WrongLinef returns the error of a command line that was rejected before any request. The program ends with Usage,
+// even if its other errors have another exit code.
 func WrongLinef(format string, args ...any) error { return With(Usage, Usagef(format, args...)) }
 
 // Usagef returns the error of a wrong command line. Its code is Invalid, and the program ends with Usage.

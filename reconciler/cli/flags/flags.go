@@ -1,5 +1,5 @@
-// Package flags holds the kinds of flags whose empty value is an error. A script passes one when a variable is not set,
-// and must then not get what the command does without the flag, such as a token for all environments.
+// Package flags has flags that reject an empty value. A script passes one when a variable is not set. The command must
+// not treat it as a missing flag, which may mean more, such as a token for all environments.
 package flags
 
 import (
@@ -15,13 +15,13 @@ var (
 	errElement = errors.New("must not have an empty element")
 )
 
-// List adds a flag of a list, which may be repeated. Its elements are separated by commas, and none is empty.
+// List adds a flag that takes a list and may be repeated. Commas separate its elements, and none may be empty.
 func List(f *pflag.FlagSet, to *[]string, name string, value []string, usage string) {
 	*to = value
 	f.Var(&list{to: to}, name, usage)
 }
 
-// Filter adds a flag that selects a part of what a command works on.
+// Filter adds a flag that selects a part of the objects of a command.
 func Filter(f *pflag.FlagSet, to *string, name, usage string) {
 	f.Var((*filter)(to), name, usage)
 }
@@ -32,7 +32,7 @@ type list struct {
 	given bool // the default is replaced
 }
 
-// Type returns pflag's name of a list, by which shells offer the flag again.
+// Type returns pflag's name of a list, which makes shells offer the flag again.
 func (*list) Type() string { return "stringSlice" }
 
 // String returns the elements as Set reads them, in brackets, and "" for an empty list.
@@ -42,7 +42,7 @@ func (l *list) String() string {
 	}
 	var b strings.Builder
 	w := csv.NewWriter(&b)
-	_ = w.Write(*l.to) // a strings.Builder takes all
+	_ = w.Write(*l.to) // a strings.Builder never fails
 	w.Flush()
 	return "[" + strings.TrimSuffix(b.String(), "\n") + "]"
 }

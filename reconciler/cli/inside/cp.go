@@ -57,7 +57,8 @@ and counts as activity.`,
 // remote is a path in a sandbox.
 type remote struct{ lease, path string }
 
-// parseRemote splits LEASE:PATH. A lease id has colons too: the path begins after the one behind its environment.
+// parseRemote splits LEASE:PATH. A lease id also contains colons: the first colon after its environment precedes the
+// path.
 func parseRemote(text string) (remote, bool) {
 	if strings.HasPrefix(text, ".") || filepath.IsAbs(text) {
 		return remote{}, false
@@ -150,7 +151,7 @@ func packFile(archive *tar.Writer, file, name string, info fs.FileInfo) error {
 		}
 		h.Typeflag, h.Linkname = tar.TypeSymlink, target
 	default:
-		return nil // a pipe, socket or device has no content to copy
+		return nil // do not copy pipes, sockets and devices
 	}
 	if err := archive.WriteHeader(h); err != nil || h.Typeflag != tar.TypeReg {
 		return err
@@ -183,7 +184,7 @@ func download(ctx context.Context, service *client.Client, ref sandbox.LeaseRef,
 	if err != nil {
 		return exit.Usagef("%w", err)
 	}
-	defer func() { _ = root.Close() }() // only names files
+	defer func() { _ = root.Close() }() // closes only the directory
 	content, err := service.ReadFiles(ctx, ref, from)
 	if err != nil {
 		return err

@@ -55,7 +55,7 @@ without it the output is the command's.`,
 	return cmd
 }
 
-// execFlags are what exec and session exec have in common.
+// execFlags are the flags that exec and session exec share.
 type execFlags struct {
 	req     sandbox.ExecRequest
 	env     []string
@@ -63,7 +63,8 @@ type execFlags struct {
 	detach  bool
 }
 
-// add adds the flags, with what differs in their help. list is the command that shows detached ones.
+// add adds the flags. env and cwd are parts of their help that differ. list is the command that shows detached
+// commands.
 func (x *execFlags) add(f *pflag.FlagSet, env, cwd, list string) {
 	f.DurationVar(&x.timeout, "timeout", 0, "kill the command after this time, at most 24h (default: the environment's)")
 	f.StringArrayVarP(&x.env, "env", "e", nil, env)
@@ -73,7 +74,7 @@ func (x *execFlags) add(f *pflag.FlagSet, env, cwd, list string) {
 	f.BoolVar(&x.detach, "detach", false, "print the command's id and return while the command runs; see "+list)
 }
 
-// run runs the command in a lease's sandbox, or starts it.
+// run runs the command in a lease's sandbox, or starts it detached.
 func (x *execFlags) run(c *console.Console, cmd *cobra.Command, lease string, ref sandbox.LeaseRef, stdin bool) error {
 	if !x.detach {
 		if err := ownOutput(cmd, "; use --detach to print the command's id in this form"); err != nil {
@@ -101,7 +102,7 @@ func (x *execFlags) run(c *console.Console, cmd *cobra.Command, lease string, re
 	return exitOf(service.Exec(cmd.Context(), ref, req))
 }
 
-// ownOutput refuses --output and --quiet for a command of a sandbox, whose output is printed as it is.
+// ownOutput rejects --output and --quiet for a command whose output is printed unchanged.
 func ownOutput(cmd *cobra.Command, instead string) error {
 	for _, name := range []string{"output", "quiet"} {
 		if f := cmd.Flag(name); f != nil && f.Changed {

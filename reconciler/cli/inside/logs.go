@@ -84,7 +84,7 @@ func copyCompanionLog(cmd *cobra.Command, service *client.Client, l sandbox.Comp
 	return nil
 }
 
-// namesProcess reports whether a name is that of a process, and not of a command.
+// namesProcess reports whether a name is that of a process rather than of a command.
 func namesProcess(ctx context.Context, service *client.Client, lease, name string) (bool, error) {
 	_, err := service.GetProcess(ctx, processRef(lease, name))
 	if sandbox.ReasonOf(err) != sandbox.ReasonProcessNotFound {

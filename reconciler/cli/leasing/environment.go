@@ -56,7 +56,7 @@ func getEnvironment(c *console.Console) *cobra.Command {
 	return environmentCommand(c, "get", "Show an environment", (*client.Client).GetEnvironment)
 }
 
-// environmentCommand is a command that does one thing with an environment, and prints it.
+// environmentCommand returns a command that performs one operation on an environment, and prints it.
 func environmentCommand(c *console.Console, verb, short string,
 	do func(*client.Client, context.Context, string) (sandbox.Environment, error)) *cobra.Command {
 	return &cobra.Command{

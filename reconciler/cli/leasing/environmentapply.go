@@ -72,7 +72,7 @@ leases keep their size and image.`,
 	return cmd
 }
 
-// environmentFlags are the flags of the settings that most environments have. All others need a file.
+// environmentFlags are flags for the most common settings of environments. All others need a file.
 type environmentFlags struct {
 	spec            sandbox.PutEnvironment
 	ttl, sleepAfter time.Duration
@@ -104,7 +104,7 @@ func (e *environmentFlags) add(cmd *cobra.Command) {
 	console.Complete(cmd, "network", sandbox.NetworkNone, sandbox.NetworkRestricted, sandbox.NetworkFull)
 }
 
-// over puts the flags that are given over the settings of a file.
+// over overrides the settings of a file with the given flags.
 func (e *environmentFlags) over(f *pflag.FlagSet, to *sandbox.PutEnvironment) {
 	for name, set := range map[string]func(){
 		"image":       func() { to.Image = e.spec.Image },

@@ -88,8 +88,8 @@ Contexts are in $XDG_CONFIG_HOME/sandbox/contexts.json, by default in ~/.config.
 	return cmd
 }
 
-// checkLoginURL refuses URLs of no reconciler, and those over which a token would cross the network in plain text.
-// Errors: Invalid.
+// checkLoginURL rejects URLs that no reconciler can have, and URLs over which a token would cross the network in plain
+// text. Errors: Invalid.
 func checkLoginURL(text string, insecure bool) error {
 	u, socket, err := client.ParseURL(text)
 	if err != nil {
@@ -140,7 +140,7 @@ func readLoginToken(cmd *cobra.Command, file string) (token string, err error) {
 	return token, nil
 }
 
-// verify asks the reconciler whether it knows the token. A token may lack the right to read, and is valid even so.
+// verify checks that the reconciler accepts the token. A token without the right to read is valid too.
 func verify(c *console.Console, cmd *cobra.Command, to contexts.Context) error {
 	c.Output = console.Table
 	service, err := c.Client(cmd, console.Target{URL: to.URL, Token: to.Token, CAFile: to.CAFile},

@@ -1,4 +1,4 @@
-// Package operate has the commands of operators: they watch what happens and what it costs, repair, and give access.
+// Package operate has the commands of operators: to watch events and costs, to repair, and to manage tokens.
 package operate
 
 import (

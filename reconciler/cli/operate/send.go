@@ -74,8 +74,7 @@ with the same --id, --timestamp and content has no effect.`,
 	return cmd
 }
 
-// unmatched says why a condition ended nothing. Only leases of an environment that exists have a condition that was
-// meant.
+// unmatched explains why a condition ended no lease. A suggestion exists only if the environment exists.
 func unmatched(c sandbox.Condition, r sandbox.Receipt) string {
 	if r.DidYouMean != "" {
 		return fmt.Sprintf("no lease of %s ends on %s; did you mean %s?", c.Data.EnvironmentID, c.Type, r.DidYouMean)

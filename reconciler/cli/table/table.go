@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
-// minCell is the width that a cell is cut to at most, in columns.
+// minCell is the minimum width of a cut cell, in columns.
 const minCell = 8
 
 // Gap separates the columns of a table.
@@ -51,18 +51,18 @@ func (c Column) OfLeases() Column {
 	return c
 }
 
-// Table collects columns of text, and prints them once they are all there. The first column has the id of each row.
+// Table collects rows of text, and prints them when all are known. The first column has the id of each row.
 type Table struct {
-	// Now is the time that ages are counted to.
+	// Now is the reference time of ages.
 	Now time.Time
-	// Wide shows the wide columns, and times exactly.
+	// Wide shows the wide columns and exact times.
 	Wide bool
 	// Width is the number of columns of the terminal, 0 for no limit.
 	Width int
 	// Paint colours titles and statuses with escape sequences.
 	Paint bool
 
-	// Exact shows all times exactly, so that a table changes only with what it lists.
+	// Exact shows all times exactly, so that a table changes only if its objects change.
 	Exact bool
 
 	columns []Column
@@ -88,10 +88,10 @@ func (t *Table) Row(cells ...string) {
 // Note adds a line below the columns.
 func (t *Table) Note(text string) { t.notes = append(t.notes, printable.Text(text)) }
 
-// None sets what to say of a table without rows.
+// None sets the text for a table without rows.
 func (t *Table) None(text string) { t.none = text }
 
-// Remark returns what to say of the table besides its rows, "" for nothing.
+// Remark returns the text for a table without rows, "" for other tables.
 func (t *Table) Remark() string {
 	if len(t.rows) > 0 {
 		return ""
@@ -116,7 +116,7 @@ func (t *Table) When(at time.Time) string {
 // Names prints the first cell of each row.
 func (t *Table) Names(w io.Writer) error {
 	for _, cells := range t.rows {
-		if cells[0] == "-" { // it has none
+		if cells[0] == "-" { // no id
 			continue
 		}
 		if _, err := fmt.Fprintln(w, cells[0]); err != nil {
@@ -126,7 +126,7 @@ func (t *Table) Names(w io.Writer) error {
 	return nil
 }
 
-// Print prints the columns that are shown, and the notes.
+// Print prints the visible columns, and the notes.
 func (t *Table) Print(w io.Writer) error {
 	columns, rows := t.shown()
 	fit(columns, rows, t.Width)
@@ -157,7 +157,7 @@ func (t *Table) Print(w io.Writer) error {
 	return nil
 }
 
-// shown returns the columns that are shown and their cells; the first row holds the titles.
+// shown returns the visible columns and their cells; the first row holds the titles.
 func (t *Table) shown() (columns []Column, rows [][]string) {
 	rows = make([][]string, 1+len(t.rows))
 	for i, c := range t.columns {
@@ -183,7 +183,7 @@ func widthsOf(columns []Column, rows [][]string) []int {
 	return widths
 }
 
-// fit makes rows at most limit columns wide: lease ids take their short form, then columns are cut. 0 means no limit.
+// fit makes rows at most limit columns wide. It shortens lease ids, and then cuts columns. 0 means no limit.
 func fit(columns []Column, rows [][]string, limit int) {
 	excess := func() int {
 		total := -len(Gap)
@@ -200,7 +200,7 @@ func fit(columns []Column, rows [][]string, limit int) {
 			shorten(rows, i)
 		}
 	}
-	for _, flexible := range []bool{true, false} { // the others only if that does not suffice
+	for _, flexible := range []bool{true, false} { // the other columns only if cutting these is not enough
 		for over := excess(); over > 0; over = excess() {
 			widest, width := -1, minCell
 			for i, w := range widthsOf(columns, rows) {
@@ -216,7 +216,7 @@ func fit(columns []Column, rows [][]string, limit int) {
 	}
 }
 
-// shorten replaces lease ids by their short forms, except those that have the same.
+// shorten replaces lease ids by their short forms, except ids that share a short form.
 func shorten(rows [][]string, column int) {
 	ids := map[string]map[string]bool{} // by short form
 	for _, cells := range rows {

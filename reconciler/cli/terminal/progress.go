@@ -14,7 +14,7 @@ import (
 // patience is how long a command may take before it reports progress.
 const patience = time.Second
 
-// Progress shows on standard error what is being done and for how long, once it takes more than a second. It shows
+// Progress shows on standard error what is in progress and for how long, once it takes more than a second. It shows
 // nothing unless standard error is a terminal. stop ends it and clears the line.
 func Progress(cmd *cobra.Command, what string) (stop func()) {
 	if !Is(cmd.ErrOrStderr()) {
@@ -50,7 +50,7 @@ func progress(w io.Writer, what string) (stop func()) {
 	})
 }
 
-// ShowWaiting makes a command show progress while a request to the reconciler has no answer.
+// ShowWaiting makes a command show progress while it waits for the reconciler's answer.
 func ShowWaiting(cmd *cobra.Command, name string) {
 	run := cmd.RunE
 	if run == nil {
@@ -72,7 +72,7 @@ func ShowWaiting(cmd *cobra.Command, name string) {
 	}
 }
 
-// waiting shows progress from the beginning of a request to its answer.
+// waiting shows progress from the start of a request to its answer.
 type waiting struct {
 	show func() (stop func())
 	mu   sync.Mutex // guards stop

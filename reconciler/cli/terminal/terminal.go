@@ -1,4 +1,4 @@
-// Package terminal says what an output can show, and shows progress on those that are terminals.
+// Package terminal detects what an output can show, and shows progress on terminals.
 package terminal
 
 import (
@@ -16,7 +16,7 @@ type Frame struct {
 	Screen io.Writer
 }
 
-// terminalOf returns the terminal that an output goes to, nil if there is none.
+// terminalOf returns the terminal behind an output, nil if there is none.
 func terminalOf(w io.Writer) *os.File {
 	if f, ok := w.(*Frame); ok {
 		w = f.Screen

@@ -29,7 +29,7 @@ type Label struct {
 	Text string
 }
 
-// Part is what bars of one colour stand for, by day.
+// Part has the amounts of the bars of one colour, by day.
 type Part struct {
 	Name, Class string
 	Total       sandbox.NanoUSD
@@ -46,7 +46,7 @@ func NewPart(name, class string, rows []sandbox.CostRow, amount func(sandbox.Cos
 	return one
 }
 
-// Remove takes the amounts of another part out of this one.
+// Remove subtracts the amounts of another part.
 func (p *Part) Remove(other Part) {
 	for day, amount := range other.days {
 		p.days[day] -= amount

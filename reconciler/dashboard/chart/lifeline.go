@@ -26,7 +26,7 @@ type Lifeline struct {
 	Lanes []Lane
 }
 
-// Lane is one row of a Lifeline. Text says in words what it shows.
+// Lane is one row of a Lifeline. Text describes it in words.
 type Lane struct {
 	Name, Text string
 	Spans      []LaneSpan

@@ -1,4 +1,4 @@
-// Package feed follows the ledger once for all open pages, and tells each that something has changed.
+// Package feed follows the ledger once for all open pages, and notifies each of changes.
 package feed
 
 import (
@@ -47,7 +47,7 @@ func (f *Follower) Tell() {
 	}
 }
 
-// New returns a feed for at most so many pages at once.
+// New returns a feed for at most this many pages at the same time.
 func New(events Events, most int, log *slog.Logger) *Feed {
 	return &Feed{
 		events:    events,
@@ -58,7 +58,7 @@ func New(events Events, most int, log *slog.Logger) *Feed {
 	}
 }
 
-// Join adds a page. Errors: CapacityExceeded.
+// Join adds a page. wants selects its events. Errors: CapacityExceeded.
 func (f *Feed) Join(wants func(sandbox.Event) bool) (*Follower, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -44,7 +44,7 @@ func Count(n int64) string {
 	return sign + text
 }
 
-// Counted says how many there are of something. Of most and more, it says that only the latest are shown.
+// Counted formats a number of things. If n is most, it says that only the latest are shown.
 func Counted(n int, what string, most int) string {
 	switch n {
 	case 0:
@@ -58,7 +58,7 @@ func Counted(n int, what string, most int) string {
 	}
 }
 
-// Sleeps describes when a sandbox falls asleep.
+// Sleeps formats when a sandbox falls asleep.
 func Sleeps(after sandbox.Duration) string {
 	if after == 0 {
 		return "never"
@@ -121,7 +121,7 @@ func Span(d time.Duration) string {
 	return strings.Join(parts, " ")
 }
 
-// Precise formats a duration below a minute to hundredths of a second, and a longer one as span does.
+// Precise formats a duration below a minute to hundredths of a second, and a longer one as Span does.
 func Precise(d time.Duration) string {
 	if d < time.Second || d >= time.Minute {
 		return Span(d)

@@ -1,5 +1,5 @@
-// Package login lets browsers into the dashboard: with a token of the API, or at an OpenID Connect provider. It knows
-// the login of a browser by a cookie.
+// Package login lets browsers into the dashboard: with a token of the API, or at an OpenID Connect provider. A cookie
+// identifies the login of a browser.
 package login
 
 import (
@@ -30,7 +30,7 @@ const (
 type Logins struct {
 	// Gate authenticates browsers.
 	Gate api.Gate
-	// Provider logs users in besides tokens; nil means none.
+	// Provider logs users in, in addition to tokens; nil means none.
 	Provider *oidc.Provider
 	// Now is the clock.
 	Now    func() time.Time

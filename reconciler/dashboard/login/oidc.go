@@ -15,7 +15,7 @@ import (
 // content policy forbids forms that lead to other sites.
 const beginPath = link.Root + "login/oidc"
 
-// finishTimeout limits the questions to the provider at the end of a login.
+// finishTimeout limits the requests to the provider at the end of a login.
 const finishTimeout = 30 * time.Second
 
 // The names of the cookie with the attempt to log in, see secureCookie. The provider's redirect comes from another
@@ -55,8 +55,9 @@ func (l Logins) begin(r *http.Request, next string) (redirect, attempt string, e
 	return l.Provider.Begin(next)
 }
 
-// finishLogin receives the browser from the provider. The attempt ends, whatever the answer. The login cookie is
-// SameSite=Strict: a browser would not send it after a redirect that another site began, so a page leads on.
+// finishLogin handles the redirect back from the provider. It ends the attempt, whatever the answer is. The login
+// cookie is SameSite=Strict: a browser would not send it after a redirect from another site. So a page redirects the
+// browser.
 func (l Logins) finishLogin(w http.ResponseWriter, r *http.Request) {
 	attempt, err := r.Cookie(l.attemptName(r))
 	if err != nil { // no cookie

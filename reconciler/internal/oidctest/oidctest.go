@@ -1,4 +1,4 @@
-// Package oidctest is an OpenID Connect provider for tests. It knows one client, asks its user nothing, and can give
+// Package oidctest is an OpenID Connect provider for tests. It knows one client, never asks its user, and can give
 // wrong answers.
 package oidctest
 
@@ -41,7 +41,7 @@ type Provider struct {
 	*httptest.Server
 	t testing.TB
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	now      func() time.Time
 	user     map[string]any
 	answer   func(*Answer)
@@ -56,7 +56,7 @@ type Provider struct {
 type Answer struct {
 	Status int
 	Body   map[string]any
-	// Claims are those of the ID token, signed with Algorithm and Key into Body["id_token"], unless that is set.
+	// Claims are the claims of the ID token. Algorithm and Key sign it into Body["id_token"], unless that is set.
 	Claims    map[string]any
 	Algorithm jose.SignatureAlgorithm
 	Key       any
@@ -87,12 +87,12 @@ func New(t testing.TB, now func() time.Time) *Provider {
 		}
 		mux.ServeHTTP(w, r)
 	}))
-	p.URL = strings.Replace(p.URL, "127.0.0.1", "localhost", 1) // another site than that of the client under test
+	p.URL = strings.Replace(p.URL, "127.0.0.1", "localhost", 1) // a different site from the client under test
 	t.Cleanup(p.Close)
 	return p
 }
 
-// SetUser sets the user of the next logins. A verified email is in the ID token, and "" is not.
+// SetUser sets the user of the next logins. The ID token has a verified email, unless it is "".
 func (p *Provider) SetUser(subject, email string, groups ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,14 +102,14 @@ func (p *Provider) SetUser(subject, email string, groups ...string) {
 	}
 }
 
-// Answers sets what changes the answers of the token endpoint; nil changes nothing.
+// Answers sets a function that changes the answers of the token endpoint; nil changes nothing.
 func (p *Provider) Answers(change func(*Answer)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.answer = change
 }
 
-// Redirects sets what changes the query of redirects to the client; nil changes nothing.
+// Redirects sets a function that changes the query of redirects to the client; nil changes nothing.
 func (p *Provider) Redirects(change func(url.Values)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -148,7 +148,7 @@ func (p *Provider) Visit(redirect string) *url.URL {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	_ = resp.Body.Close() // it has none
+	_ = resp.Body.Close() // the body is empty
 	back, err := resp.Location()
 	if err != nil {
 		p.t.Fatalf("%s is answered with %d: %v", redirect, resp.StatusCode, err)
@@ -205,7 +205,7 @@ func (p *Provider) token(w http.ResponseWriter, r *http.Request) {
 	}
 	code := r.PostFormValue("code")
 	asked, ok := p.codes[code]
-	delete(p.codes, code) // a code is for one use
+	delete(p.codes, code) // a code is valid once
 	sum := sha256.Sum256([]byte(r.PostFormValue("code_verifier")))
 	if !ok || base64.RawURLEncoding.EncodeToString(sum[:]) != asked.Get("code_challenge") ||
 		r.PostFormValue("redirect_uri") != asked.Get("redirect_uri") {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// maxDepth ends the example of a schema that holds itself.
+// maxDepth limits the example of a recursive schema.
 const maxDepth = 4
 
 var inPath = regexp.MustCompile(`\{[^}]+\}`)

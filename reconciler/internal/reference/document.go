@@ -11,7 +11,7 @@ import (
 type document struct {
 	Info  struct{ Title, Version, Description string }
 	Paths map[string]map[string]operation
-	// Components hold what others name by $ref.
+	// Components hold the targets of $ref.
 	Components struct {
 		Schemas         map[string]schema
 		SecuritySchemes map[string]struct{ Description string }
@@ -122,7 +122,7 @@ func (s schema) typ() Type {
 	return Type{Before: name}
 }
 
-// facts returns what bounds the values of the schema, or those of a list.
+// facts returns the limits of the schema's values, or of the elements of a list.
 func (s schema) facts() (all []string) {
 	add := func(format string, args ...any) { all = append(all, fmt.Sprintf(format, args...)) }
 	bounds := func(what string, least, most *json.Number) {
@@ -164,7 +164,7 @@ func (s schema) facts() (all []string) {
 	return all
 }
 
-// texts returns JSON values as they are written, and texts without quotes.
+// texts formats JSON values, and strings without quotes.
 func texts(values []any) (all []string) {
 	for _, v := range values {
 		if text, ok := v.(string); ok {

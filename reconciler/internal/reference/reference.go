@@ -1,4 +1,4 @@
-// Package reference turns the API's OpenAPI document into what a page of reference shows: operations by tag with their
+// Package reference turns the API's OpenAPI document into the content of a reference page: operations by tag with their
 // parameters, bodies, responses and an example in curl, and the schemas that they name.
 package reference
 

@@ -1,4 +1,4 @@
-// Package servetest runs reconcilers for tests: in the test's own process, or as a command in another one.
+// Package servetest runs reconcilers for tests: in the test's own process, or as a command in another process.
 package servetest
 
 import (
@@ -25,7 +25,7 @@ import (
 // commandVar holds the arguments of the command that a test binary runs instead of its tests.
 const commandVar = "SANDBOX_TEST_COMMAND"
 
-// RunCommand runs the command of Install.Command and exits. Without one it returns. TestMain must call it first.
+// RunCommand runs the command of Install.Command and exits. Without a command it returns. TestMain must call it first.
 func RunCommand() {
 	args := os.Getenv(commandVar)
 	if args == "" {
@@ -35,13 +35,13 @@ func RunCommand() {
 	os.Exit(cli.Run(context.Background(), command, strings.Split(args, " ")))
 }
 
-// Install is a directory with the files that serve needs.
+// Install is a directory with the files that serve reads.
 type Install struct {
 	*testing.T
 	Dir string
 }
 
-// New makes the directory, a token and a webhook secret.
+// New creates the directory, a token and a webhook secret.
 func New(t *testing.T) *Install {
 	t.Helper()
 	i := &Install{t, t.TempDir()}
@@ -50,7 +50,7 @@ func New(t *testing.T) *Install {
 	return i
 }
 
-// Write writes a file of the directory, and returns its path.
+// Write writes a file in the directory, and returns its path.
 func (i *Install) Write(name, text string) string {
 	i.Helper()
 	file := filepath.Join(i.Dir, name)
@@ -109,8 +109,8 @@ func (i *Install) Serve(change func(*reconciler.Config)) *Served {
 	return s
 }
 
-// Reload reloads the settings and returns when that is done: Serve takes the second message after it has worked on
-// the first.
+// Reload reloads the settings, and returns when that is complete: Serve receives the second message only after it has
+// handled the first.
 func (s *Served) Reload() {
 	s.reloads <- s.Config
 	s.reloads <- s.Config

@@ -309,7 +309,7 @@ type RunRequest struct {
 	ExecRequest
 }
 
-// RunSandbox is what the sandbox of a run has in place of its environment's settings.
+// RunSandbox has the settings of a run's sandbox that replace its environment's.
 type RunSandbox struct {
 	Image     string              `json:"image,omitempty" doc:"Image of this run. Default: the environment's. Another one needs the scope admin. Not on Cloudflare."`
 	Resources sandbox.Resources   `json:"resources,omitzero" doc:"Size of this run. Default: the environment's; 0 keeps a field. More than the environment has needs the scope admin. Not on Cloudflare."`
