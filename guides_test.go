@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/daemon"
 )
 
-// TestCommandsOfGuidesExist reads every command `sandbox …` of the README, the guides and the examples: the command
-// exists, and has the flags.
+// TestCommandsOfGuidesExist reads every command `sandbox …` of the README, the guides and the examples. The command and
+// its flags must exist.
 func TestCommandsOfGuidesExist(t *testing.T) {
 	t.Parallel()
 	var files []string
@@ -44,7 +44,7 @@ func TestCommandsOfGuidesExist(t *testing.T) {
 var (
 	// shown is a command in a line of prose.
 	shown = regexp.MustCompile("`sandbox ([^`]+)`")
-	// typed is one in a block of code, after what may stand before it.
+	// typed is a command in a block of code, after an optional prefix.
 	typed = regexp.MustCompile(`^\s*(?:\$ |until |[A-Z_]+=\S+ )*sandbox (.+)$`)
 	// word is an argument of a shell, quoted or not.
 	word = regexp.MustCompile(`'[^']*'|"[^"]*"|[^\s'"]+`)
@@ -80,7 +80,7 @@ func commandsIn(t *testing.T, file string) (lines []string) {
 	return lines
 }
 
-// checkCommand finds a command and parses its flags. What follows -- is the program of a sandbox.
+// checkCommand finds a command and parses its flags. The arguments after -- belong to the program in the sandbox.
 func checkCommand(t *testing.T, file, line string) {
 	t.Helper()
 	var args []string
@@ -89,7 +89,7 @@ func checkCommand(t *testing.T, file, line string) {
 			break
 		}
 		if strings.HasPrefix(w, "<") {
-			w = "1" // stands for a value
+			w = "1" // a placeholder for a value
 		}
 		args = append(args, strings.Trim(w, `'"`))
 	}

@@ -18,8 +18,8 @@ const (
 	allMode  = `"SANDBOX_TEST_ALL"`
 )
 
-// TestEveryLongTestIsRun: make test-long runs each test that asks for the long mode, in that mode, and with
-// SANDBOX_TEST_ALL where the test needs the local Cloudflare account.
+// TestEveryLongTestIsRun: make test-long runs each test that checks for the long mode in that mode. It sets
+// SANDBOX_TEST_ALL if the test needs the local Cloudflare account.
 func TestEveryLongTestIsRun(t *testing.T) {
 	t.Parallel()
 	runs := longRuns(t)
@@ -100,8 +100,8 @@ func longRuns(t *testing.T) (runs []longRun) {
 	return runs
 }
 
-// testsOf returns what each test of a directory uses: the identifiers and string literals of its function, and of the
-// functions of the package's tests that it calls.
+// testsOf returns the identifiers and string literals that each test of a directory uses: in its own function, and in
+// the functions of the package's tests that it calls.
 func testsOf(t *testing.T, dir string) map[string]map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))

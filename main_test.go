@@ -24,8 +24,8 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"sandbox": main, "sbl": main, "terraform-provider-sandbox": main})
 }
 
-// TestCommandLine runs the scripts: the program as its users call it, beside a reconciler that has the environment
-// catan-7 with ann's lease, on a ledger and a backend of the script's own.
+// TestCommandLine runs the scripts. Each calls the program as users do, beside a reconciler with its own ledger and
+// backend. The reconciler has the environment catan-7 with ann's lease.
 func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	testscript.Run(t, testscript.Params{
@@ -61,7 +61,7 @@ func serve(t *testing.T, e *testscript.Env) error {
 		return err
 	}
 	env.Advance(time.Minute)
-	// Senders sign by the machine's clock, so that is the API's; the service has its own.
+	// Senders sign with the machine's clock, so the API uses it too. The service has its own clock.
 	handler, err := api.New(api.Config{
 		Service: env.Service,
 		Access:  access.New(access.Config{Store: store}),
@@ -80,7 +80,7 @@ func serve(t *testing.T, e *testscript.Env) error {
 	return os.WriteFile(filepath.Join(e.WorkDir, "webhook-secrets"), []byte(signing+"\n"), 0o600)
 }
 
-// exits runs a program, and checks the code that it ends with: exits 2 sandbox ...
+// exits runs a program, and checks its exit code: exits 2 sandbox ...
 func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: exits CODE PROGRAM [ARGUMENT...]")
@@ -100,7 +100,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// envFrom sets a variable to what a file holds: envfrom NAME FILE
+// envFrom sets a variable to the content of a file: envfrom NAME FILE
 func envFrom(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: envfrom NAME FILE")

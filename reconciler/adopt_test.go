@@ -9,8 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestSandboxOfALostLedgerIsAdopted loses the ledger under a living lease, and has a new ledger go
-// on with the same sandbox to its end.
+// TestSandboxOfALostLedgerIsAdopted loses the ledger of a living lease. A new ledger adopts the sandbox and ends it.
 func TestSandboxOfALostLedgerIsAdopted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -29,7 +28,7 @@ func TestSandboxOfALostLedgerIsAdopted(t *testing.T) {
 		}
 	}
 	w.start()
-	t.Cleanup(func() { // whatever fails, nothing of the lost ledger stays
+	t.Cleanup(func() { // even if the test fails, remove the objects of the lost ledger
 		for _, id := range strings.Fields(w.docker("ps", "-aq", "--filter", lost)) {
 			w.docker("rm", "-f", id)
 		}

@@ -25,15 +25,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// talker is a model that streams the number of the messages that it was sent, and the last of them. Between the two it
-// waits while it is held.
+// talker is a model that streams the number of the messages that it received, and the last message. While held, it
+// waits between the two.
 type talker struct {
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	held    chan struct{}
 	headers []http.Header
 }
 
-// hold makes answers stop in the middle until the returned function is called.
+// hold makes answers stop in the middle until the caller calls release.
 func (m *talker) hold() (release func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +103,7 @@ func (w *world) chat(lease string) {
 	if err != nil {
 		w.Fatal(err)
 	}
-	defer func() { _ = program.Close() }() // it was only read
+	defer func() { _ = program.Close() }() // only read
 	r := sandbox.LeaseRef{ID: lease}
 	if err := w.service.WriteFile(w.Context(), r, sandbox.FileWrite{Path: "/workspace/chat", Mode: 0o755}, program); err != nil {
 		w.Fatal(err)
@@ -117,7 +117,7 @@ func (w *world) chat(lease string) {
 	}
 }
 
-// message sends a message to the agent of a lease, for a session, and returns its answer.
+// message sends a message of a session to the agent of a lease, and returns its answer.
 func (w *world) message(ctx context.Context, lease, session, message string) (*http.Response, error) {
 	w.Helper()
 	body, err := json.Marshal(map[string]string{"message": message})
@@ -166,7 +166,7 @@ func (p *parts) next() (answerPart, error) {
 	return answerPart{}, io.EOF
 }
 
-// all returns the text of an answer to its end.
+// all returns the text of a whole answer.
 func (p *parts) all() (string, error) {
 	var said strings.Builder
 	for {
@@ -183,9 +183,9 @@ func (p *parts) all() (string, error) {
 	}
 }
 
-// TestAnAgentServesSessionsThroughTheReconciler talks to the agent of the examples, on real Docker: by server-sent events
-// and a WebSocket, in several sessions, after a stop of its sandbox and a kill of the reconciler. Each of its calls of the
-// model is recorded for the lease, with the session.
+// TestAnAgentServesSessionsThroughTheReconciler talks to the agent of the examples, on real Docker: by server-sent
+// events and a WebSocket, in several sessions, after a stop of its sandbox and a kill of the reconciler. The ledger
+// records each of its calls of the model for the lease, with the session.
 func TestAnAgentServesSessionsThroughTheReconciler(t *testing.T) {
 	t.Parallel()
 	m := &talker{}
@@ -215,7 +215,7 @@ func TestAnAgentServesSessionsThroughTheReconciler(t *testing.T) {
 	say("game:1", "again", "3: again") // it remembers
 	say("game:2", "hello", "1: hello")
 
-	// An answer arrives as the model gives it.
+	// The answer arrives while the model still writes it.
 	release := m.hold()
 	slow := w.parts(w.message(t.Context(), l.ID, "game:3", "slow"))
 	if part, err := slow.next(); err != nil || part.Text != "1: " {
@@ -230,14 +230,14 @@ func TestAnAgentServesSessionsThroughTheReconciler(t *testing.T) {
 	}
 	w.talkLive(l.ID)
 
-	// A request wakes the sandbox, in which the agent starts again: it has forgotten what was said.
+	// A request wakes the sandbox, and the agent starts again. It has forgotten its conversations.
 	w.eventually("no connection keeps the sandbox awake", func() bool {
 		_, err := w.service.Sleep(t.Context(), sandbox.LeaseRef{ID: l.ID})
 		return err == nil
 	})
 	say("game:1", "awake", "1: awake")
 
-	// The agent outlives the reconciler, and the answer under way breaks off.
+	// The agent outlives the reconciler, but the current answer breaks off.
 	release = m.hold()
 	defer release()
 	cut := w.parts(w.message(t.Context(), l.ID, "game:4", "cut"))
@@ -281,7 +281,7 @@ func (w *world) talkLive(lease string) {
 	if err != nil {
 		w.Fatalf("%v, %+v", err, resp)
 	}
-	defer conn.CloseNow() //nolint:errcheck // it is over
+	defer conn.CloseNow() //nolint:errcheck // the test is over
 	for _, talk := range []struct{ message, want string }{{"one", "1: one"}, {"two", "3: two"}} {
 		if err := wsjson.Write(ctx, conn, map[string]string{"message": talk.message}); err != nil {
 			w.Fatal(err)
@@ -299,7 +299,8 @@ func (w *world) talkLive(lease string) {
 	}
 }
 
-// checkSessions waits until the completed calls of each session are recorded, and compares what the model was told.
+// checkSessions waits until the completed calls of each session are recorded, and compares them with the model's own
+// count.
 func (w *world) checkSessions(m *talker, l sandbox.Lease, want map[string]int) {
 	w.Helper()
 	for session, n := range want {

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestABudgetEndsWhatRunsOnDocker has a sandbox use all of its CPU at a high price, and measures by how much the budget
+// TestABudgetEndsWhatRunsOnDocker makes a sandbox use all of its CPU at a high price. It measures how much the budget
 // was exceeded when the sandbox was gone.
 func TestABudgetEndsWhatRunsOnDocker(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestABudgetEndsWhatRunsOnDocker(t *testing.T) {
 	}
 	w := newWorld(t, "", func(c *reconciler.Config) { c.DockerPriceBook = prices })
 	w.environment("budget-1", func(p *sandbox.PutEnvironment) {
-		p.TTL, p.Budget = sandbox.Duration(30*time.Second), &sandbox.Budget{Monthly: budget} // which reserve 3.75 CPU seconds
+		p.TTL, p.Budget = sandbox.Duration(30*time.Second), &sandbox.Budget{Monthly: budget} // reserves 3.75 CPU seconds
 	})
 	l, began := w.acquire("did:plc:ada", "budget-1"), time.Now()
 	if _, err := w.service.StartExec(t.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.ExecRequest{
@@ -42,7 +42,7 @@ func TestABudgetEndsWhatRunsOnDocker(t *testing.T) {
 	}
 	ran := l.DestroyedAt.Sub(began)
 	over := l.Cost - budget
-	late := time.Duration(float64(ran) * float64(over) / float64(l.Cost)) // at a steady pace
+	late := time.Duration(float64(ran) * float64(over) / float64(l.Cost)) // assuming a constant rate
 	t.Logf("of $%s it cost $%s in %s: the sandbox was gone %s late, after %.1f CPU seconds too many",
 		sandbox.NanoUSD(budget), l.Cost, ran, late, float64(over)/cpuSecond)
 	if over < 0 || late > 30*time.Second {

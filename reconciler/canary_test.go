@@ -26,13 +26,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/webhook"
 )
 
-// operated is the program as an operator runs it, with a secret of every kind, and all that it has shown.
+// operated is the program as an operator runs it, with a secret of every kind, and all of its output.
 type operated struct {
 	*install
 	token, url string
-	cloudflare *httptest.Server  // which refuses the token
-	secrets    map[string]string // by what they are
-	shown      map[string]string // by where it was
+	cloudflare *httptest.Server  // rejects the token
+	secrets    map[string]string // by description
+	shown      map[string]string // by the place of the output
 	log        logtest.Buffer
 	process    *exec.Cmd
 	ended      chan error
@@ -71,7 +71,7 @@ func operate(t *testing.T) *operated {
 		t.Fatal(err)
 	}
 	go func() { o.ended <- o.process.Wait() }()
-	t.Cleanup(func() { _ = o.process.Process.Kill() }) // it may have ended
+	t.Cleanup(func() { _ = o.process.Process.Kill() }) // it may have exited
 	if !testwait.Poll(time.Minute, func() bool {
 		for _, line := range o.lines() {
 			if line["msg"] == "reconciler: serving" {
@@ -85,7 +85,7 @@ func operate(t *testing.T) *operated {
 	return o
 }
 
-// program runs a command of the program.
+// program returns a command of the program.
 func (o *operated) program(ctx context.Context, args ...string) *exec.Cmd {
 	args = append(args, "--state-url", "s3://canary?region=us-east-1&endpoint=http://127.0.0.1:1")
 	cmd := o.Command(ctx, args...)
@@ -99,7 +99,7 @@ func (o *operated) program(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// see keeps what a command shows, and how it ends.
+// see records the output of a command, and its end.
 func (o *operated) see(args ...string) {
 	ctx, cancel := context.WithTimeout(o.Context(), 30*time.Second)
 	defer cancel()
@@ -110,7 +110,7 @@ func (o *operated) see(args ...string) {
 	o.shown[fmt.Sprint(len(o.shown), " ", args[0])] = string(out) + fmt.Sprint(err)
 }
 
-// lines are the lines of the log.
+// lines returns the lines of the log.
 func (o *operated) lines() (all []map[string]any) {
 	for text := range strings.Lines(o.log.String()) {
 		var line map[string]any
@@ -121,7 +121,7 @@ func (o *operated) lines() (all []map[string]any) {
 	return all
 }
 
-// ask sends a request and keeps what is answered.
+// ask sends a request and records the answer.
 func (o *operated) ask(method, path, body string, header ...string) (int, string) {
 	o.Helper()
 	r, err := http.NewRequestWithContext(o.Context(), method, o.url+path, strings.NewReader(body))
@@ -158,7 +158,7 @@ func (o *operated) want(status int, method, path, body string, header ...string)
 	return answer
 }
 
-// command runs a command of the client and keeps what it prints.
+// command runs a command of the client and records its output.
 func (o *operated) command(args ...string) {
 	var out bytes.Buffer
 	command := cli.New(cli.Config{})
@@ -169,7 +169,7 @@ func (o *operated) command(args ...string) {
 	o.shown[strings.Join(args[:1], " ")+fmt.Sprint(" ", len(o.shown))] = out.String() + fmt.Sprint(code)
 }
 
-// cleanUp destroys what a test that has failed has left.
+// cleanUp destroys the objects of a failed test.
 func (o *operated) cleanUp() {
 	r, err := http.NewRequestWithContext(context.WithoutCancel(o.Context()), http.MethodDelete,
 		o.url+"/v1/environments/catan-7?force=true", nil)
@@ -177,7 +177,7 @@ func (o *operated) cleanUp() {
 		o.Fatal(err)
 	}
 	r.Header.Set("Authorization", "Bearer "+o.token)
-	if resp, err := http.DefaultTransport.RoundTrip(r); err == nil { // else it was stopped, as it should
+	if resp, err := http.DefaultTransport.RoundTrip(r); err == nil { // otherwise it has stopped, as it should
 		_ = resp.Body.Close()
 	}
 }
@@ -193,7 +193,7 @@ func (o *operated) stop() {
 	}
 }
 
-// forms are what a secret may look like in what is shown.
+// forms returns the forms that a secret may take in the output.
 func forms(secret string) []string {
 	all := []string{secret, url.QueryEscape(secret), url.PathEscape(secret), hex.EncodeToString([]byte(secret))}
 	for _, text := range []string{secret, "games:" + secret, "sandbox:" + secret, "whsec_" + secret} {
@@ -207,8 +207,8 @@ func forms(secret string) []string {
 	return slices.Compact(all)
 }
 
-// TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout lives a lease's life with secrets of every kind, rightly and
-// wrongly, and reads every byte that the program has shown meanwhile.
+// TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout runs a lease's life with secrets of every kind, valid and invalid.
+// It checks every byte of the program's output.
 func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 	t.Parallel()
 	o := operate(t)
@@ -218,7 +218,7 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 		`{"name":"game","scopes":["admin"]}`); json.Unmarshal([]byte(answer), &made) != nil || made.Token == "" {
 		t.Fatalf("a token is made as %s", answer)
 	}
-	clear(o.shown) // a token is shown to who makes it, this once
+	clear(o.shown) // only the creator of a token sees it, once
 	s["a token of the ledger"] = made.Token
 
 	environment := `{"type":"catan","image":"` + dockertest.Busybox(t) + `","network":"none","env":{"LEVEL":"3"},` +
@@ -231,7 +231,7 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 	o.want(200, "POST", lease+"/exec", `{"command":["true"],"env":{"PASSWORD":"`+s["a variable of a command"]+`"}}`)
 	o.want(200, "POST", lease+"/sleep", "")
 
-	// What goes wrong repeats what was sent only where it cannot be a secret.
+	// An error repeats input only if that cannot be a secret.
 	for _, token := range []string{o.token, made.Token} {
 		for _, wrong := range []string{token[1:], token + "x", strings.ToUpper(token), token + " " + token} {
 			o.want(401, "GET", "/v1/leases", "", "Authorization", "Bearer "+wrong)
@@ -314,7 +314,7 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 	o.checkLog()
 }
 
-// browse reads the dashboard, and does what is wrong there.
+// browse reads the dashboard, and makes mistakes there.
 func (o *operated) browse(t *testing.T) {
 	t.Helper()
 	form := []string{
@@ -330,7 +330,7 @@ func (o *operated) browse(t *testing.T) {
 	if err != nil || resp.Body.Close() != nil || len(resp.Cookies()) != 1 {
 		t.Fatalf("logging in: %+v, %v", resp, err)
 	}
-	login := resp.Cookies()[0].Value // which the answer shows to the browser, this once
+	login := resp.Cookies()[0].Value // only this answer shows it to the browser
 	o.secrets["a log-in"] = login
 	o.ask("POST", "/ui/login", "token="+o.token+"x", form...)
 	o.ask("POST", "/ui/login?token="+o.token[1:], "next=/ui/&token=%zz"+o.token, form...)
@@ -347,7 +347,7 @@ func (o *operated) browse(t *testing.T) {
 	}
 }
 
-// checkLog checks that each line says what it is about, by the same keys.
+// checkLog checks that each line names its subject, with the same keys.
 func (o *operated) checkLog() {
 	lines := o.lines()
 	if n := strings.Count(o.log.String(), "\n"); n != len(lines) || n < 50 {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// onBothDatabases runs a test on a ledger of each kind.
+// onBothDatabases runs a test with a ledger on each database.
 func onBothDatabases(t *testing.T, f func(t *testing.T, on func(*reconciler.Config))) {
 	t.Parallel()
 	t.Run("SQLite", func(t *testing.T) {
@@ -26,13 +26,13 @@ func onBothDatabases(t *testing.T, f func(t *testing.T, on func(*reconciler.Conf
 	})
 }
 
-// removal is the call by which a sandbox is killed.
+// removal returns the call that kills a sandbox.
 func (w *world) removal() step {
 	steps := w.ground.steps()
 	return steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "remove the container" })]
 }
 
-// die ends the lease of an agent by its death.
+// die ends the lease of an agent with its death.
 func (w *world) die(id string, agent string) {
 	w.Helper()
 	if status, _ := w.post(id, sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
@@ -41,7 +41,7 @@ func (w *world) die(id string, agent string) {
 	}
 }
 
-// TestKillsOfADeadProcessAreTakenOverAtTheNextStart kills the reconciler in the middle of killing sandboxes.
+// TestKillsOfADeadProcessAreTakenOverAtTheNextStart kills the reconciler while it kills sandboxes.
 func TestKillsOfADeadProcessAreTakenOverAtTheNextStart(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, on func(*reconciler.Config)) {
 		w, proxy := newProxiedWorld(t, on)
@@ -83,7 +83,7 @@ func TestKillsOfADeadProcessAreTakenOverAtTheNextStart(t *testing.T) {
 	})
 }
 
-// TestClaimsOfALivingReplicaAreNotTaken starts a replica while another one is in the middle of killing a sandbox.
+// TestClaimsOfALivingReplicaAreNotTaken starts a replica while another one kills a sandbox.
 func TestClaimsOfALivingReplicaAreNotTaken(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, on func(*reconciler.Config)) {
 		a, first := newProxiedWorld(t, on)
@@ -112,7 +112,7 @@ func TestClaimsOfALivingReplicaAreNotTaken(t *testing.T) {
 			pass(rw, r)
 		})
 		a.join(second.Host())
-		time.Sleep(10 * time.Second) //nolint:forbidigo // a claim that is not extended lasts for 8 s
+		time.Sleep(10 * time.Second) //nolint:forbidigo // a claim lasts 8 s unless it is extended
 		mu.Lock()
 		if taken != 0 {
 			t.Errorf("the second replica killed the sandbox of the first one's claim %d times", taken)

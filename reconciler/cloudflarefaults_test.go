@@ -30,8 +30,8 @@ func TestCloudflareKilledAtEveryStepConverges(t *testing.T) {
 	killAtEveryStep(newCloudflareWorld(t, cloudflaretest.StartAccount(t)))
 }
 
-// TestCloudflareThatMisbehavesLosesNothing is TestEngineThatMisbehavesLosesNothing on Cloudflare. An answer that
-// is no Worker's says nothing of what became of the request, also when it is an error.
+// TestCloudflareThatMisbehavesLosesNothing is TestEngineThatMisbehavesLosesNothing on Cloudflare. An answer that does
+// not come from the Worker says nothing about the request, even if it is an error.
 func TestCloudflareThatMisbehavesLosesNothing(t *testing.T) {
 	t.Parallel()
 	a := cloudflaretest.StartAccount(t)
@@ -44,7 +44,7 @@ func TestCloudflareThatMisbehavesLosesNothing(t *testing.T) {
 	}
 }
 
-// deploying and removing are the calls by which an environment comes to an account, and leaves it.
+// deploying and removing are the calls that deploy an environment to an account and remove it.
 var (
 	deploying = []step{
 		{"make its database", regexp.MustCompile(`^POST .*/d1/database$`)},
@@ -62,8 +62,8 @@ var (
 )
 
 // TestCloudflareKilledWhileItDeploysConverges kills the reconciler at each step of an environment's deployment and
-// of its removal: before or after it in turns, and with SANDBOX_TEST_LONG both. Asked again, the next one goes on; in the
-// end the account has nothing.
+// removal: alternately before or after the step, and with SANDBOX_TEST_LONG both. The next reconciler continues when
+// the request is repeated. In the end, the account is empty.
 func TestCloudflareKilledWhileItDeploysConverges(t *testing.T) {
 	t.Parallel()
 	a := cloudflaretest.StartAccount(t)
@@ -113,7 +113,7 @@ func TestCloudflareKilledWhileItDeploysConverges(t *testing.T) {
 	}
 }
 
-// killedAt has the reconciler killed at a step of what is asked, and starts the next one.
+// killedAt kills the reconciler at a step of a request, and starts the next one.
 func (w *world) killedAt(proxy faults, s step, after bool, ask func(context.Context) error) {
 	w.Helper()
 	hit := w.killAt(proxy, s, after)
@@ -122,7 +122,7 @@ func (w *world) killedAt(proxy faults, s step, after bool, ask func(context.Cont
 	go func() {
 		select {
 		case <-hit:
-			cancel() // a client that asks a dead reconciler asks again for seconds
+			cancel() // the client would retry a dead reconciler for seconds
 		case <-ctx.Done():
 		}
 	}()
@@ -138,8 +138,8 @@ func (w *world) killedAt(proxy faults, s step, after bool, ask func(context.Cont
 	w.start()
 }
 
-// TestCloudflareEndsUnusedSandboxesWithoutAReconciler kills the reconciler while three agents have a
-// sandbox each. Two of them fall asleep meanwhile; the third never sleeps, and ends by its ttl.
+// TestCloudflareEndsUnusedSandboxesWithoutAReconciler kills the reconciler while three agents have a sandbox each. Two
+// sandboxes fall asleep meanwhile. The third never sleeps, and ends by its ttl.
 func TestCloudflareEndsUnusedSandboxesWithoutAReconciler(t *testing.T) {
 	t.Parallel()
 	const unused = 15 * time.Second

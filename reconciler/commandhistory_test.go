@@ -15,21 +15,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ranFile is where each command notes its id as it begins.
+// ranFile is the file in which each command records its id when it starts.
 const ranFile = "/workspace/ran"
 
-// numbered is a command that notes its id, writes numbered lines and ends with a code.
+// numbered is a command that records its id, writes numbered lines and exits with a code.
 type numbered struct {
 	lease, id   string
 	lines, code int
 	pause       string // between two lines, "" for none
-	named       bool   // its id is also the one of its request, which may be repeated
+	named       bool   // its request has the same id, so it may be repeated
 	detached    bool
 
-	// acknowledged: its caller got the result, which says that it ended with its code. begun: its caller was told that it
-	// runs. repeated: its caller asked again.
+	// acknowledged: its caller got the result, with its exit code. begun: its caller learned that it runs. repeated: its
+	// caller retried.
 	acknowledged, begun, repeated bool
-	// refused is why its caller gave up, nil when it did not.
+	// refused is the error at which its caller gave up, nil if it did not.
 	refused error
 }
 
@@ -55,7 +55,7 @@ func (c *numbered) stdout() string {
 	return all.String()
 }
 
-// check compares what a caller was given with what the command writes.
+// check compares the output that a caller received with the output of the command.
 func (c *numbered) check(t *testing.T, code int, stdout, stderr string) {
 	t.Helper()
 	if code != c.code || stdout != c.stdout() || stderr != c.id+"\n" {
@@ -65,7 +65,7 @@ func (c *numbered) check(t *testing.T, code int, stdout, stderr string) {
 	}
 }
 
-// differ returns the place of the first byte in which two texts differ.
+// differ returns the position of the first byte in which two texts differ.
 func differ(a, b string) int {
 	n := 0
 	for n < min(len(a), len(b)) && a[n] == b[n] {
@@ -74,11 +74,11 @@ func differ(a, b string) int {
 	return n
 }
 
-// clients run commands in sandboxes, whatever is killed meanwhile, and keep what became of them.
+// clients run commands in sandboxes while other code kills processes. They record the results.
 type clients struct {
 	*testing.T
 	service atomic.Pointer[service.Service]
-	// last bounds the attempts of a caller that gets errors.
+	// last limits the attempts of a caller that gets errors.
 	last context.Context
 
 	mu       sync.Mutex // guards commands
@@ -87,12 +87,12 @@ type clients struct {
 
 func (c *clients) api() service.Service { return *c.service.Load() }
 
-// again reports whether a caller may ask again after an error, and lets a moment pass.
+// again reports whether a caller may retry after an error, and waits briefly.
 func (c *clients) again(err error) bool {
 	if c.last.Err() != nil || !sandbox.IsRetryable(err) && sandbox.CodeOf(err) != sandbox.UnknownOutcome {
 		return false
 	}
-	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the pace of a caller that was refused
+	time.Sleep(50 * time.Millisecond) //nolint:forbidigo // the pace of retries
 	return true
 }
 
@@ -115,7 +115,7 @@ func (c *clients) run(ctx context.Context, lease, name string, of func(n int) nu
 	}
 }
 
-// short is a command that ends at once, once in a while with much output.
+// short returns a command that ends quickly, sometimes with much output.
 func short(named bool) func(int) numbered {
 	return func(n int) numbered {
 		lines := 20 + rand.N(200)
@@ -126,12 +126,12 @@ func short(named bool) func(int) numbered {
 	}
 }
 
-// long is a command that writes for seconds, and goes on without its caller.
+// long returns a command that writes for seconds, and continues without its caller.
 func long(n int) numbered {
 	return numbered{lines: 30 + rand.N(60), pause: "0.05", code: n % 5, named: true, detached: true}
 }
 
-// try asks once.
+// try sends a request once.
 func (c *clients) try(command *numbered) {
 	res, err := c.api().Exec(c.last, sandbox.LeaseRef{ID: command.lease}, command.request())
 	if err != nil {
@@ -143,7 +143,7 @@ func (c *clients) try(command *numbered) {
 	command.check(c.T, res.ExitCode, string(res.Stdout), string(res.Stderr))
 }
 
-// insist asks with the same id until there is a result.
+// insist retries with the same id until there is a result.
 func (c *clients) insist(command *numbered) {
 	for {
 		res, err := c.api().Exec(c.last, sandbox.LeaseRef{ID: command.lease}, command.request())
@@ -160,7 +160,7 @@ func (c *clients) insist(command *numbered) {
 	}
 }
 
-// follow starts a detached command, and reads what it writes while it runs.
+// follow starts a detached command, and reads its output while it runs.
 func (c *clients) follow(command *numbered) {
 	ref := sandbox.ExecRef{LeaseID: command.lease, ID: command.id}
 	for {
@@ -189,7 +189,7 @@ func (c *clients) follow(command *numbered) {
 	command.check(c.T, *x.ExitCode, stdout, stderr)
 }
 
-// read reads a stream of a command to the command's end. After an error it continues where it was.
+// read reads a stream of a command to its end. After an error it continues at its position.
 func (c *clients) read(ref sandbox.ExecRef, stream sandbox.ExecStream) string {
 	var all strings.Builder
 	for {
@@ -197,7 +197,7 @@ func (c *clients) read(ref sandbox.ExecRef, stream sandbox.ExecStream) string {
 			sandbox.OutputRequest{ExecRef: ref, Stream: stream, Offset: int64(all.Len()), Follow: true})
 		if err == nil {
 			_, err = io.Copy(&all, r)
-			_ = r.Close() // everything that came is kept
+			_ = r.Close() // the output so far is kept
 		}
 		if err == nil || !c.again(err) && c.last.Err() != nil {
 			return all.String()
@@ -205,7 +205,7 @@ func (c *clients) read(ref sandbox.ExecRef, stream sandbox.ExecStream) string {
 	}
 }
 
-// ran counts how often each command has begun, by what the sandboxes say.
+// ran counts how often each command has started, by the records in the sandboxes.
 func (c *clients) ran(leases []sandbox.Lease) map[string]int {
 	c.Helper()
 	count := make(map[string]int)
@@ -221,7 +221,7 @@ func (c *clients) ran(leases []sandbox.Lease) map[string]int {
 	return count
 }
 
-// judge compares what callers were told with what ran.
+// judge compares what callers learned with the commands that ran.
 func (c *clients) judge(ran map[string]int) {
 	c.Helper()
 	var acknowledged, repeated, refused int

@@ -17,19 +17,20 @@ import (
 )
 
 const (
-	// killed is how many kills there are, and killedLong how many at length.
+	// killed is the number of kills, and killedLong the number in the long mode.
 	killed, killedLong = 20, 220
-	// reachedIn is within what each sandbox answers again after its relay, its broker or its connection was killed.
+	// reachedIn is the time within which each sandbox answers again after a kill of its relay, its broker or its
+	// connection.
 	reachedIn = 5 * time.Second
-	// slack is how many starts of a container that may take on a machine that is slower than that.
+	// slack is the same limit in container starts, for a machine on which they are slower.
 	slack = 5
-	// enough is of how many times a median says something.
+	// enough is the minimum number of times for a meaningful median.
 	enough = 3
 )
 
-// TestCommandsOutliveWhatIsKilledUnderThem kills the reconciler, the relay, brokers and connections at random
-// while clients run commands. Each command whose result a client got ran once, with all of its output in order. No
-// other ran twice.
+// TestCommandsOutliveWhatIsKilledUnderThem kills the reconciler, the relay, brokers and connections at random while
+// clients run commands. Each command whose result a client got ran once, with all of its output in order. No other
+// command ran twice.
 func TestCommandsOutliveWhatIsKilledUnderThem(t *testing.T) {
 	t.Parallel()
 	t.Run("LocalEngine", func(t *testing.T) {
@@ -42,13 +43,13 @@ func TestCommandsOutliveWhatIsKilledUnderThem(t *testing.T) {
 	})
 }
 
-// killing is a world in which all is killed that carries commands.
+// killing is a world in which the test kills everything that carries commands.
 type killing struct {
 	*world
-	cable   *dockertest.CuttableProxy // the way to the engine, nil for its own socket
+	cable   *dockertest.CuttableProxy // the connection to the engine, nil for its own socket
 	clients *clients
 	leases  []sandbox.Lease
-	// took are the times after kills of each kind until every sandbox answered.
+	// took has the times from kills of each kind until every sandbox answered.
 	took map[string][]time.Duration
 }
 
@@ -64,12 +65,12 @@ func newKilling(t *testing.T, cable *dockertest.CuttableProxy) *killing {
 		k.leases = append(k.leases, k.acquire(agent(i), "kills"))
 	}
 	k.clients = &clients{T: t}
-	service := k.service // the next start replaces it
+	service := k.service // the next start replaces the field
 	k.clients.service.Store(&service)
 	return k
 }
 
-// play lets clients work under kills, and then looks at what became of their commands.
+// play runs clients during kills, and then checks the results of their commands.
 func (k *killing) play() {
 	rounds := killed
 	if os.Getenv("SANDBOX_TEST_LONG") != "" {
@@ -106,7 +107,7 @@ func (k *killing) play() {
 	}
 }
 
-// killAll kills everything in turns, in an order of its own each time.
+// killAll kills everything in turns, in a new random order each time.
 func (k *killing) killAll(rounds int) {
 	kills := map[string]func(){
 		"reconciler":    k.killReconciler,
@@ -129,10 +130,10 @@ func (k *killing) killAll(rounds int) {
 		}
 		kind := order[0]
 		order = order[1:]
-		time.Sleep(rand.N(time.Second)) //nolint:forbidigo // the load itself
+		time.Sleep(rand.N(time.Second)) //nolint:forbidigo // the pace of the load
 		began := time.Now()
 		kills[kind]()
-		if kind != "reconciler" && rand.N(3) > 0 { // else the next kill meets what this one left
+		if kind != "reconciler" && rand.N(3) > 0 { // otherwise the next kill happens before the recovery
 			k.reached(kind, began)
 		}
 	}
@@ -178,20 +179,20 @@ func (k *killing) startOfARelay() time.Duration {
 func (k *killing) killReconciler() {
 	k.kill()
 	k.start()
-	service := k.service // the next start replaces it
+	service := k.service // the next start replaces the field
 	k.clients.service.Store(&service)
 }
 
-// killRelay kills the relay through the engine, which then leaves it to the next use to start it. One that is not back
-// yet needs no kill.
+// killRelay kills the relay through the engine. Its next use starts it again. A relay that is not back yet needs no
+// kill.
 func (k *killing) killRelay() {
 	_ = exec.CommandContext(k.Context(), "docker", "kill", "--signal", "KILL", k.relay()).Run()
 }
 
-// relay is the name of the relay's container.
+// relay returns the name of the relay's container.
 func (k *killing) relay() string { return "sandbox-" + k.ledger() + "-relay" }
 
-// sandbox is the name of one of the sandboxes' containers.
+// sandbox returns the name of the container of a random sandbox.
 func (k *killing) sandbox() string {
 	return "sandbox-" + k.ledger() + "-" + k.leases[rand.N(len(k.leases))].SandboxID
 }
@@ -202,11 +203,11 @@ func (k *killing) ledger() string {
 	return id
 }
 
-// end kills the processes in a container that have a name and a first argument.
+// end kills the processes in a container with a name and a first argument.
 func (k *killing) end(container, name, argument string) {
 	k.Helper()
 	id, err := exec.CommandContext(k.Context(), "docker", "inspect", "--format", "{{.Id}}", container).Output()
-	if err == nil { // else it is being replaced
+	if err == nil { // otherwise it is being replaced
 		dockertest.KillProcesses(dockertest.Processes(k, strings.TrimSpace(string(id)), name, argument))
 	}
 }

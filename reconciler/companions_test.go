@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The server in a companion ends while its program goes on. The reconciler that saw it healthy is killed; the next one
-// sees that it is not.
+// The server in a companion exits while its program continues. The test kills the reconciler that saw it healthy. The
+// next one detects that it is not.
 func TestAReconcilerChecksTheCompanionsOfTheOneBefore(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 )
 
-// listeners are the ways to be reached: how each is set up, and how it is dialled.
+// listeners are the ways to reach a reconciler: how to set each up, and how to dial it.
 var listeners = map[string]struct {
 	set  func(i *install, c *reconciler.Config)
 	dial func(s *served) (net.Conn, error)
@@ -27,7 +27,7 @@ var listeners = map[string]struct {
 			c.TLSCert, c.TLSKey = i.Dir+"/cert.pem", i.Dir+"/key.pem"
 		},
 		func(s *served) (net.Conn, error) {
-			return tls.Dial("tcp", s.Address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // of this test's own server
+			return tls.Dial("tcp", s.Address, &tls.Config{InsecureSkipVerify: true}) //nolint:gosec // the test's own server
 		},
 	},
 	"unix socket": {
@@ -36,7 +36,7 @@ var listeners = map[string]struct {
 	},
 }
 
-// peer is a connection to a reconciler that is kept from one request to the next.
+// peer is a connection to a reconciler that stays open between requests.
 type peer struct {
 	*served
 	net.Conn
@@ -56,7 +56,7 @@ func (s *served) connect(dial func(s *served) (net.Conn, error)) *peer {
 	return &peer{s, c, bufio.NewReader(c)}
 }
 
-// get asks, with a token unless that is "".
+// get sends a request, with a token unless that is "".
 func (p *peer) get(path, token string) (int, error) {
 	request := "GET " + path + " HTTP/1.1\r\nHost: x\r\n"
 	if token != "" {
@@ -73,7 +73,7 @@ func (p *peer) get(path, token string) (int, error) {
 	return a.StatusCode, err
 }
 
-// mustGet asks and wants 200.
+// mustGet sends a request that must get 200.
 func (p *peer) mustGet(path, token string) {
 	p.Helper()
 	if status, err := p.get(path, token); err != nil || status != http.StatusOK {

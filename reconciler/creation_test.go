@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// restricted is an environment that has most on an engine: a gateway with its volume and image, beside
-// the seed and guest.
+// restricted returns an environment with the most objects on an engine: a gateway with its volume and image, in
+// addition to the seed and the guest.
 func (w *world) restricted(id string) sandbox.PutEnvironment {
 	p := sandbox.PutEnvironment{
 		ID:              id,
@@ -22,7 +22,7 @@ func (w *world) restricted(id string) sandbox.PutEnvironment {
 
 const ms = time.Millisecond
 
-// dropped asks for an environment and drops the connection after a while.
+// dropped requests an environment and drops the connection after a while.
 func (w *world) dropped(p sandbox.PutEnvironment, after time.Duration) error {
 	ctx, cancel := context.WithTimeout(w.Context(), after)
 	defer cancel()
@@ -30,8 +30,8 @@ func (w *world) dropped(p sandbox.PutEnvironment, after time.Duration) error {
 	return err
 }
 
-// TestAClientThatDropsItsConnectionTakesNoEnvironmentAway lets a client give up creating an environment while another
-// one asks for the same.
+// TestAClientThatDropsItsConnectionTakesNoEnvironmentAway: a client cancels the creation of an environment while
+// another client requests the same one.
 func TestAClientThatDropsItsConnectionTakesNoEnvironmentAway(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -54,7 +54,7 @@ func TestAClientThatDropsItsConnectionTakesNoEnvironmentAway(t *testing.T) {
 	}
 }
 
-// TestACreationThatIsDroppedLeavesNothingOnTheEngine: its ledger never had a sandbox.
+// TestACreationThatIsDroppedLeavesNothingOnTheEngine, even though its ledger never had a sandbox.
 func TestACreationThatIsDroppedLeavesNothingOnTheEngine(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -62,7 +62,7 @@ func TestACreationThatIsDroppedLeavesNothingOnTheEngine(t *testing.T) {
 	for round, after := range drops {
 		p := w.restricted(fmt.Sprintf("game-%d", round))
 		p.CreateOnly = true
-		if err := w.dropped(p, after); err == nil { // a fast engine
+		if err := w.dropped(p, after); err == nil { // the engine was faster
 			if err := w.service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: p.ID}); err != nil {
 				t.Fatal(err)
 			}

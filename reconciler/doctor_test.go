@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// patient is a set of files for doctor, in the directory of the test.
+// patient is a directory with the files that doctor checks.
 type patient struct {
 	*testing.T
 	dir string

@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestEngineThatIsAwayOrAnotherEndsNothing stops the engine under living and ending leases, lets
-// another engine answer in its place, and brings the first one back.
+// TestEngineThatIsAwayOrAnotherEndsNothing stops the engine under living and ending leases, starts another engine in
+// its place, and restores the first one.
 func TestEngineThatIsAwayOrAnotherEndsNothing(t *testing.T) {
 	t.Parallel()
 	d := dockertest.StartDaemon(t)

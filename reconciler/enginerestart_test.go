@@ -11,11 +11,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// terminated is the exit code of a command that SIGTERM ended, as the stop of a sandbox does.
+// terminated is the exit code of a command that SIGTERM ended, as a stop of its sandbox does.
 const terminated = 128 + 15
 
-// TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts stops an engine under running commands and starts it again. They
-// are followed all the time.
+// TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts restarts an engine under running commands. Clients follow the
+// commands all the time.
 func TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts(t *testing.T) {
 	t.Parallel()
 	d := dockertest.StartDaemon(t)
@@ -59,8 +59,8 @@ func TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts(t *testing.T) {
 	c.judge(c.ran(leases))
 }
 
-// TestCommandsEndWithAnEngineWithoutLiveRestore stops an engine that ends all containers, under running commands. They
-// are recorded as failed, or as ended by the signal, with what they wrote, and what the sandbox costs ends with them.
+// TestCommandsEndWithAnEngineWithoutLiveRestore stops an engine that ends all containers, under running commands. The
+// ledger records them as failed, or as ended by the signal, with their output. The costs of the sandbox end with them.
 // Its relay and the sandbox come back.
 func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 	t.Parallel()
@@ -92,7 +92,7 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 	if err := <-told; err == nil {
 		t.Error("the attached command has ended well for its caller")
 	} else {
-		t.Logf("the attached command has ended for its caller with: %v", err) // its connection may have noticed first
+		t.Logf("the attached command has ended for its caller with: %v", err) // its connection may have failed first
 	}
 	for command, before := range seen {
 		var x sandbox.Exec
@@ -104,7 +104,7 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 		kept := w.wrote(command)
 		t.Logf("%s is %s: %s; %d bytes are kept", command.id, x.State, x.Error, len(kept))
 		failed := x.State == sandbox.ExecFailed && strings.Contains(x.Error, "stopped")
-		ended := x.State == sandbox.ExecFinished && *x.ExitCode == terminated // the sandbox could still say so
+		ended := x.State == sandbox.ExecFinished && *x.ExitCode == terminated // the sandbox could still report it
 		if !failed && !ended {
 			t.Errorf("%s is %+v", command.id, x)
 		}
@@ -137,7 +137,7 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 	}
 }
 
-// writes waits until a command has written something, and returns all that it has written.
+// writes waits until a command has written something, and returns all of its output so far.
 func (w *world) writes(c *numbered, what string) (all string) {
 	w.Helper()
 	w.eventually(c.id+" has written", func() bool {
@@ -147,7 +147,7 @@ func (w *world) writes(c *numbered, what string) (all string) {
 	return all
 }
 
-// wrote returns what a command has written so far, "" while that cannot be read.
+// wrote returns the output of a command so far, "" if it cannot be read.
 func (w *world) wrote(c *numbered) string {
 	w.Helper()
 	ref := sandbox.ExecRef{LeaseID: c.lease, ID: c.id}

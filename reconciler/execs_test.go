@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput kills the reconciler while a detached and
-// an awaited command write, and starts it again: both go on to their ends, and all that they wrote is
-// there, more than the ledger itself keeps.
+// TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput kills the reconciler while a detached and an awaited
+// command write, and starts it again. Both run to their end, and all of their output is there, which is more than the
+// ledger itself stores.
 func TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -61,7 +61,7 @@ func TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput(t *testing.T) {
 	}
 	w.start()
 	began := time.Now()
-	res, err := w.service.Exec(t.Context(), ref, awaited) // the same command, from its beginning
+	res, err := w.service.Exec(t.Context(), ref, awaited) // the same command, with its output from the start
 	if err != nil || res.ExitCode != 3 {
 		t.Fatalf("asked for again, the command ended with %d, %v", res.ExitCode, err)
 	}

@@ -31,9 +31,8 @@ func newProxiedWorld(t *testing.T, change ...func(*reconciler.Config)) (*world, 
 
 func rpg(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG }
 
-// TestKilledAtEveryStepConverges kills the reconciler right before and right after every kind of call
-// by which it changes the engine: what is in the ledger and what is on the engine then differ in
-// every way that they can. In the end all is as the ledger says, and the ledger knows all.
+// TestKilledAtEveryStepConverges kills the reconciler right before and right after every kind of call that changes the
+// engine. So the ledger and the engine differ in every possible way. In the end, the engine matches the ledger.
 func TestKilledAtEveryStepConverges(t *testing.T) {
 	t.Parallel()
 	t.Run("SQLite", func(t *testing.T) {
@@ -67,8 +66,8 @@ func killAtEveryStep(w *world, proxy faults) {
 	w.wantAllGone("catan", n)
 }
 
-// wantNothingUnderWay waits until a reconciler has finished what another one had begun: a fault for the next life would
-// hit that, before the life began.
+// wantNothingUnderWay waits until a reconciler has finished the work of another one. Otherwise a fault for the next
+// life would hit that work.
 func (w *world) wantNothingUnderWay(environment string) {
 	w.Helper()
 	w.eventually("what was under way is finished", func() bool {
@@ -83,8 +82,8 @@ func (w *world) wantNothingUnderWay(environment string) {
 	})
 }
 
-// killAt has the reconciler killed at its next call of a kind: before the backend hears of it, or after
-// the backend has done it. The channel is closed then.
+// killAt kills the reconciler at its next call of a kind: before the backend receives it, or after the backend has
+// completed it. Then it closes the channel.
 func (w *world) killAt(proxy faults, s step, after bool) <-chan struct{} {
 	hit := make(chan struct{})
 	var once atomic.Bool
@@ -94,7 +93,7 @@ func (w *world) killAt(proxy faults, s step, after bool) <-chan struct{} {
 			return
 		}
 		if after {
-			// The backend does it to the end, and its answer is lost.
+			// The backend completes the call, and its answer is lost.
 			pass(unheard{httptest.NewRecorder()}, r.WithContext(context.WithoutCancel(r.Context())))
 		}
 		w.kill()
@@ -104,20 +103,20 @@ func (w *world) killAt(proxy faults, s step, after bool) <-chan struct{} {
 	return hit
 }
 
-// unheard takes an answer that its client does not get. A connection that the answer begins breaks at once.
+// unheard discards an answer. A connection that is hijacked for the answer breaks immediately.
 type unheard struct{ *httptest.ResponseRecorder }
 
 // Hijack implements http.Hijacker.
 func (unheard) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	far, near := net.Pipe()
-	go func() { // ends with the beginning of the answer, or the connection
+	go func() { // ends with the start of the answer, or with the connection
 		_, _ = far.Read(make([]byte, 4<<10))
 		_ = far.Close() // never fails
 	}()
 	return near, bufio.NewReadWriter(bufio.NewReader(near), bufio.NewWriter(near)), nil
 }
 
-// live lives a life until it is over or the reconciler was killed in it.
+// live runs a life until it is over or the reconciler was killed during it.
 func (w *world) live(agent string, killed <-chan struct{}, message string) {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 45*time.Second)
@@ -147,11 +146,11 @@ func (w *world) live(agent string, killed <-chan struct{}, message string) {
 	}
 	select {
 	case <-killed:
-	case <-time.After(10 * time.Second): // the answer may be here before the kill
+	case <-time.After(10 * time.Second): // the answer may arrive before the kill
 	}
 }
 
-// wantAllGone ends the game and checks that nothing is left and that every life is told of.
+// wantAllGone ends the game, and checks that nothing is left and that every life has its events.
 func (w *world) wantAllGone(environment string, lives int) {
 	w.Helper()
 	status, _ := w.post("msg_end", sandbox.Condition{
@@ -207,9 +206,8 @@ var misbehaviours = map[string]func(healed <-chan struct{}) faulttest.Fault{
 	"Lost":      func(<-chan struct{}) faulttest.Fault { return lost },
 }
 
-// TestEngineThatMisbehavesLosesNothing has the engine misbehave in each way while a lease begins and
-// another one ends. Meanwhile the service answers and nothing is believed to be gone; afterwards
-// both come to their end, once.
+// TestEngineThatMisbehavesLosesNothing makes the engine misbehave in each way while one lease begins and another one
+// ends. Meanwhile the service answers and treats no sandbox as gone. Afterwards both operations complete, once.
 func TestEngineThatMisbehavesLosesNothing(t *testing.T) {
 	t.Parallel()
 	for name, misbehave := range misbehaviours {
@@ -218,14 +216,14 @@ func TestEngineThatMisbehavesLosesNothing(t *testing.T) {
 			w, proxy := newProxiedWorld(t)
 			generation := int64(1)
 			if name == "Error500" {
-				generation = 2 // an engine that says that it could not make the sandbox ends its lease
+				generation = 2 // an engine's error on creating the sandbox ends its lease
 			}
 			loseNothing(w, proxy, misbehave, generation)
 		})
 	}
 }
 
-// loseNothing has the backend misbehave. The lease that is asked for meanwhile is of a generation in the end.
+// loseNothing makes the backend misbehave. A lease requested meanwhile has the given generation in the end.
 func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) faulttest.Fault, generation int64) {
 	w.environment("catan", rpg)
 	ending := w.acquire(agent(1), "catan")
@@ -234,7 +232,7 @@ func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) 
 	proxy.Set(misbehave(healed))
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		// The request is refused or late; the test repeats it below.
+		// The request fails or is late; the test repeats it below.
 		_, _ = w.service.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent(3), EnvironmentID: "catan"})
 	})
 	if status, r := w.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
@@ -242,7 +240,7 @@ func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) 
 		r.Matched != 1 {
 		w.Errorf("the condition: %d %+v", status, r)
 	}
-	time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // the outage itself: the loop connects again each second
+	time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // the outage itself: the loop reconnects each second
 	began := time.Now()
 	if l := w.lease(idle.ID); l.Status != sandbox.LeaseActive {
 		w.Errorf("the lease that nobody touched is %s, ended by %q", l.Status, l.EndedBy)
@@ -271,7 +269,7 @@ func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) 
 	w.exec(idle.ID, "true")
 }
 
-// TestHungEngineDoesNotStopTheShutdown stops a reconciler whose engine answers nothing any more.
+// TestHungEngineDoesNotStopTheShutdown stops a reconciler whose engine no longer answers.
 func TestHungEngineDoesNotStopTheShutdown(t *testing.T) {
 	t.Parallel()
 	w, proxy := newProxiedWorld(t)
@@ -302,7 +300,7 @@ func TestHungEngineDoesNotStopTheShutdown(t *testing.T) {
 	})
 }
 
-// counted counts the requests that meet a fault.
+// counted counts the requests that a fault affects.
 func counted(n *atomic.Int64, f faulttest.Fault) faulttest.Fault {
 	return func(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
 		n.Add(1)
@@ -310,15 +308,15 @@ func counted(n *atomic.Int64, f faulttest.Fault) faulttest.Fault {
 	}
 }
 
-// truncated passes on half of each answer, and then breaks the connection.
+// truncated forwards half of each answer, and then breaks the connection.
 func truncated(w http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
-	if strings.HasSuffix(r.URL.Path, "/events") { // which have no end
+	if strings.HasSuffix(r.URL.Path, "/events") { // it has no end
 		panic(http.ErrAbortHandler)
 	}
 	faulttest.Truncated(w, r, pass)
 }
 
-// lost has the backend do what it is asked, and loses its answer.
+// lost makes the backend do the work, and drops its answer.
 func lost(_ http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
 	if r.Method != http.MethodGet && !strings.HasSuffix(r.URL.Path, "/start") {
 		pass(httptest.NewRecorder(), r.WithContext(context.WithoutCancel(r.Context())))

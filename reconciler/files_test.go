@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// pattern is a file of so many bytes that repeat nowhere near each other.
+// pattern is the content of a file with a given size that repeats nothing at a short distance.
 type pattern struct{ at, size int64 }
 
 func (p *pattern) Read(b []byte) (int, error) {
@@ -29,14 +29,14 @@ func (p *pattern) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// wantPattern reads what must be a pattern to its end.
+// wantPattern reads a stream to its end, which must be a pattern.
 func wantPattern(t *testing.T, what string, got io.Reader, size int64) {
 	t.Helper()
 	want := &pattern{size: size}
 	a, b := make([]byte, 64<<10), make([]byte, 64<<10)
 	for at := int64(0); ; {
 		n, err := io.ReadFull(got, a)
-		m, _ := io.ReadFull(want, b) // it never fails
+		m, _ := io.ReadFull(want, b) // never fails
 		if n != m || string(a[:n]) != string(b[:m]) {
 			t.Fatalf("%s: differs after byte %d", what, at)
 		}
@@ -49,7 +49,7 @@ func wantPattern(t *testing.T, what string, got io.Reader, size int64) {
 	}
 }
 
-// peak returns the most memory that the reconciler has held since the last call, in MiB.
+// peak returns the peak memory of the reconciler since the last call, in MiB.
 func (w *world) peak() int {
 	w.Helper()
 	proc := fmt.Sprintf("/proc/%d/", w.process.Process.Pid)
@@ -97,7 +97,7 @@ func archiveOf(n int) io.ReadCloser {
 	return r
 }
 
-// TestManyAndLargeFilesGoBothWaysInFlatMemory: over HTTP, through a reconciler, to a real container and
+// TestManyAndLargeFilesGoBothWaysInFlatMemory copies files over HTTP, through a reconciler, to a real container and
 // back, as a tar stream and as one file.
 func TestManyAndLargeFilesGoBothWaysInFlatMemory(t *testing.T) {
 	t.Parallel()
@@ -148,7 +148,7 @@ func TestManyAndLargeFilesGoBothWaysInFlatMemory(t *testing.T) {
 	}
 }
 
-// countFiles counts the files of an archive, and checks what is in them.
+// countFiles counts the files of an archive, and checks their content.
 func countFiles(t *testing.T, r io.ReadCloser) (n int) {
 	t.Helper()
 	for entries := tar.NewReader(r); ; {

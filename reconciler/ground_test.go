@@ -14,22 +14,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ground is the backend that a world's sandboxes are on.
+// ground is the backend of a world's sandboxes.
 type ground interface {
-	// place says in an environment that its sandboxes are there.
+	// place selects the backend in an environment.
 	place(w *world, spec *sandbox.EnvironmentSpec)
-	// running counts the containers of the world's sandboxes that run.
+	// running counts the running containers of the world's sandboxes.
 	running(w *world) int
-	// left names what is there of the world's sandboxes, "" when there is nothing.
+	// left names the remaining objects of the world's sandboxes, "" if there are none.
 	left(w *world) string
-	// steps are the calls by which a whole life changes it, in their order.
+	// steps are the calls that change the backend during a whole life, in order.
 	steps() []step
 }
 
-// faults is what stands before a backend, and misbehaves.
+// faults is a proxy of a backend that can misbehave.
 type faults interface{ Set(f faulttest.Fault) }
 
-// step is a call to the backend that changes something, as its API names it.
+// step is a call that changes something in the backend, in the terms of its API.
 type step struct {
 	name string
 	call *regexp.Regexp
@@ -52,7 +52,7 @@ func (onDocker) left(w *world) string {
 
 func (onDocker) steps() []step { return steps }
 
-// steps are those of a life on Docker. A command is none: it asks nothing of the engine.
+// steps are the steps of a life on Docker. A command is not one of them: it makes no request to the engine.
 var steps = []step{
 	{"create a volume", regexp.MustCompile(`^POST .*/volumes/create$`)},
 	{"create a container", regexp.MustCompile(`^POST .*/containers/create$`)},
@@ -72,7 +72,7 @@ func (g onCloudflare) place(w *world, spec *sandbox.EnvironmentSpec) {
 	spec.Resources, _ = sandbox.ResourcesOf("lite")
 }
 
-// containers are those of the world's sandboxes that run, without what stands beside each.
+// containers returns the running containers of the world's sandboxes, without their proxies.
 func (onCloudflare) containers(w *world) []string {
 	w.Helper()
 	info, err := w.service.Ledger(w.Context())
@@ -82,7 +82,7 @@ func (onCloudflare) containers(w *world) []string {
 	return containersOf(w, info.ID)
 }
 
-// containersOf are those of a ledger's sandboxes on Cloudflare that run.
+// containersOf returns the running containers of a ledger's sandboxes on Cloudflare.
 func containersOf(w *world, ledgerID string) (all []string) {
 	w.Helper()
 	for _, name := range dockertest.Running(w, "workerd-"+cloudflare.DeploymentPrefix(ledgerID)) {
@@ -95,8 +95,8 @@ func containersOf(w *world, ledgerID string) (all []string) {
 
 func (g onCloudflare) running(w *world) int { return len(g.containers(w)) }
 
-// left waits for a moment: the local runtime ends a container after it has said so. It keeps one that has stopped until
-// its object has been inactive for as long as a container may be.
+// left waits for a moment: the local runtime removes a container only after it has reported its end. It keeps a stopped
+// container until its object has been inactive for the container's maximum idle time.
 func (g onCloudflare) left(w *world) string {
 	var all []string
 	testwait.Poll(10*time.Second, func() bool {

@@ -14,10 +14,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
-// probes are what watches a reconciler, and what it answers while its ledger does.
+// probes are the endpoints that monitoring polls.
 var probes = []string{"/livez", "/readyz", "/metrics"}
 
-// probed returns the status of a probe, and fails unless it came within a second.
+// probed returns the status of a probe, and fails unless it answers within a second.
 func (w *world) probed(path string) int {
 	w.Helper()
 	ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
@@ -40,7 +40,7 @@ func (w *world) probed(path string) int {
 	return res.StatusCode
 }
 
-// TestProbesAreAnsweredWhileTheEngineHangs cuts the stream of events, after which nothing of the engine answers.
+// TestProbesAreAnsweredWhileTheEngineHangs cuts the stream of events, and then holds back all answers of the engine.
 func TestProbesAreAnsweredWhileTheEngineHangs(t *testing.T) {
 	t.Parallel()
 	proxy := dockertest.NewProxy(t)
@@ -81,7 +81,7 @@ func TestProbesAreAnsweredWhileTheEngineHangs(t *testing.T) {
 	proxy.Set(nil)
 }
 
-// TestProbesAreAnsweredWhileTheDatabaseHangs lets no answer of the database through.
+// TestProbesAreAnsweredWhileTheDatabaseHangs holds back all answers of the database.
 func TestProbesAreAnsweredWhileTheDatabaseHangs(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)
@@ -90,8 +90,8 @@ func TestProbesAreAnsweredWhileTheDatabaseHangs(t *testing.T) {
 	if code := w.probed("/readyz"); code != http.StatusOK {
 		t.Fatalf("/readyz is answered with %d before anything hangs", code)
 	}
-	time.Sleep(time.Second)           //nolint:forbidigo // the answer above is good for so long
-	proxy.SetLatency(5 * time.Second) // of new connections
+	time.Sleep(time.Second)           //nolint:forbidigo // the answer above is cached for that long
+	proxy.SetLatency(5 * time.Second) // affects new connections
 	proxy.Strand()
 	for range 3 {
 		for path, want := range map[string]int{

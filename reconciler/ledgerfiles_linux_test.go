@@ -36,14 +36,14 @@ func (i *install) serveConditions(change func(*reconciler.Config)) *conditions {
 	}), secret: secret}
 }
 
-// send sends a condition that was not sent before.
+// send sends a new condition.
 func (c *conditions) send() error {
 	c.Helper()
 	c.sent++
 	return c.Deliver(c.secret, fmt.Sprintf("m-%d", c.sent))
 }
 
-// wantRefusing checks that nothing is acknowledged, and that probes and metrics say why.
+// wantRefusing checks that no condition is acknowledged, and that probes and metrics show the reason.
 func (c *conditions) wantRefusing(fault string) {
 	c.Helper()
 	if err := c.send(); sandbox.CodeOf(err) != sandbox.Unavailable {
@@ -100,7 +100,7 @@ func (c *conditions) wantServing() {
 	c.wantFault("")
 }
 
-// TestALedgerDeletedBeneathServeAcknowledgesNothing: what SQLite writes to a deleted file is gone at the next start.
+// TestALedgerDeletedBeneathServeAcknowledgesNothing: writes of SQLite to a deleted file are lost at the next start.
 func TestALedgerDeletedBeneathServeAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
@@ -117,7 +117,7 @@ func TestALedgerDeletedBeneathServeAcknowledgesNothing(t *testing.T) {
 	c.wantRefusing("lost")
 }
 
-// TestServeStartsOnAFullDiskAndSaysSo also makes room again, and fills the disk while it is served.
+// TestServeStartsOnAFullDiskAndSaysSo also frees disk space again, and fills the disk while serve runs.
 func TestServeStartsOnAFullDiskAndSaysSo(t *testing.T) {
 	t.Parallel()
 	disk := ledgertest.MountDisk(t, "48m", unix.MNT_DETACH)
@@ -145,7 +145,7 @@ func TestServeStartsOnAFullDiskAndSaysSo(t *testing.T) {
 	c.wantServing()
 }
 
-// TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty says how to repair it.
+// TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty, and the error says how to repair it.
 func TestServeRefusesALedgerThatOthersCanReadOrThatIsEmpty(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"empty": "an empty file", "readable": "run `chmod 600 "} {

@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// install is a directory with the files that serve needs.
+// install is a directory with the files that serve reads.
 type install struct{ *servetest.Install }
 
 func newInstall(t *testing.T) *install {
@@ -42,7 +42,7 @@ func (i *install) serve(change func(*reconciler.Config)) *served {
 	return &served{i.Serve(change)}
 }
 
-// certify writes a certificate for 127.0.0.1 and host names with a serial number, and its key.
+// certify writes a certificate with a serial number for 127.0.0.1 and host names, and its key.
 func (i *install) certify(serial int64, names ...string) {
 	i.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -70,7 +70,7 @@ func (i *install) certify(serial int64, names ...string) {
 	i.Write("cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 }
 
-// serial returns the serial number of the certificate that is shown.
+// serial returns the serial number of the certificate that the server presents.
 func (s *served) serial(most uint16) (int64, error) {
 	d := tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true, MinVersion: tls.VersionTLS10, MaxVersion: most}} //nolint:gosec // what is looked at
 	conn, err := d.DialContext(s.Context(), "tcp", s.Address)
@@ -188,7 +188,7 @@ func TestAUnixSocketIsForItsOwnerAndGroup(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	stale.SetUnlinkOnClose(false) // as of a reconciler that was killed
+	stale.SetUnlinkOnClose(false) // like the socket of a killed reconciler
 	if err := stale.Close(); err != nil {
 		t.Fatal(err)
 	}

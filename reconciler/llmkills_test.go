@@ -22,13 +22,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// upstream is a model that answers, refuses, fails, hesitates and hangs up at random, and remembers each call.
+// upstream is a model that randomly answers, refuses, fails, delays or hangs up. It records each call.
 type upstream struct {
 	mu    sync.Mutex // guards calls
 	calls map[string]told
 }
 
-// told is what the upstream has told of a call: its tokens, or nothing if it refused it or hung up.
+// told is the upstream's own count of a call: its tokens, or nothing if it refused or hung up.
 type told struct {
 	status int
 	tokens sandbox.LLMTokens
@@ -48,7 +48,7 @@ func (u *upstream) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	u.mu.Lock()
 	u.calls[r.Header.Get("X-Sandbox-Call")] = c
 	u.mu.Unlock()
-	time.Sleep(rand.N(150 * time.Millisecond)) //nolint:forbidigo // a model thinks
+	time.Sleep(rand.N(150 * time.Millisecond)) //nolint:forbidigo // the model's thinking time
 	switch c.status {
 	case 0:
 		panic(http.ErrAbortHandler)
@@ -68,7 +68,7 @@ func (u *upstream) count() int {
 	return len(u.calls)
 }
 
-// serveModel serves a model where gateways reach it, and returns its address there and the range of that.
+// serveModel serves a model where gateways can reach it. It returns its host and port there, and the subnet.
 func serveModel(w *world, model http.Handler) (host, port, subnet string) {
 	w.Helper()
 	found := strings.Fields(w.docker("network", "inspect", "bridge", "--format",
@@ -92,7 +92,8 @@ func serveModel(w *world, model http.Handler) (host, port, subnet string) {
 }
 
 // TestCallsOfModelsOutliveWhatIsKilledUnderThem kills the reconciler and the gateway at random while a sandbox calls a
-// model. The ledger has each call that the upstream saw, once, with the upstream's own count if its answer arrived.
+// model. The ledger has each call that the upstream received, once, with the upstream's own count if its answer
+// arrived.
 func TestCallsOfModelsOutliveWhatIsKilledUnderThem(t *testing.T) {
 	t.Parallel()
 	rounds, least := 6, 150
@@ -114,7 +115,7 @@ func TestCallsOfModelsOutliveWhatIsKilledUnderThem(t *testing.T) {
 	})
 	l := w.acquire(agent(1), "thinks")
 	const callers = 4
-	// BusyBox's wget uses the proxy for every address, and then GET for every method.
+	// BusyBox's wget uses the proxy for every address, and with a proxy always sends GET.
 	w.exec(l.ID, "sh", "-c", fmt.Sprintf(`unset http_proxy HTTP_PROXY; for i in $(seq %d); do (while [ ! -e stop ]; do wget -q -O /dev/null `+
 		`--header "Content-Type: application/json" --post-data '{"model":"small","max_tokens":10000,"messages":[]}' `+
 		`"$OPENAI_BASE_URL/chat/completions" || sleep 0.05; done; echo > ended-$i) >/dev/null 2>&1 & done`, callers))
@@ -145,8 +146,8 @@ func TestCallsOfModelsOutliveWhatIsKilledUnderThem(t *testing.T) {
 	w.compare(u, calls)
 }
 
-// killGateway kills the process of the gateway, which the engine then starts again. It does nothing to one that is being
-// started or replaced.
+// killGateway kills the process of the gateway, which the engine then restarts. It does nothing if the gateway is just
+// starting or being replaced.
 func (w *world) killGateway() {
 	w.Helper()
 	id := w.docker("ps", "-q", "--filter", w.labelled(), "--filter", "label=io.sandbox-lease.role=gateway")
@@ -155,7 +156,7 @@ func (w *world) killGateway() {
 		return
 	}
 	if pid, err := strconv.Atoi(strings.TrimSpace(string(text))); err == nil && pid > 1 {
-		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended meanwhile
+		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited meanwhile
 	}
 }
 
@@ -180,7 +181,7 @@ func (w *world) llmCalls() map[string]sandbox.LLMCall {
 	}
 }
 
-// compare compares what is recorded with what the upstream told, and with the sums.
+// compare compares the recorded calls with the upstream's counts, and with the sums.
 func (w *world) compare(u *upstream, calls map[string]sandbox.LLMCall) {
 	w.Helper()
 	outcomes := make(map[sandbox.LLMOutcome]int)

@@ -2,5 +2,5 @@
 
 package reconciler_test
 
-// raceMemory is one without the race detector.
+// raceMemory is 1 without the race detector.
 const raceMemory = 1

@@ -11,10 +11,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// outage is for how long the reconciler is down.
+// outage is how long the reconciler is down.
 const outage = 8 * time.Second
 
-// TestAnOutageIsNotBilled ends a sandbox while no reconciler can record it, and compares what is billed with the
+// TestAnOutageIsNotBilled ends a sandbox while no reconciler can record it, and compares the billed time with the
 // engine's own events.
 func TestAnOutageIsNotBilled(t *testing.T) {
 	t.Parallel()
@@ -58,8 +58,8 @@ func (w *world) stayDown(proxy interface{ Set(f faulttest.Fault) }) {
 	w.start()
 }
 
-// wantBilledAsExisted checks what is billed for a sandbox that is gone. Where the engine remembers when it had the
-// container, that is its time to within 2 s. Elsewhere it is at most the time before the outage.
+// wantBilledAsExisted checks the billed time of a sandbox that is gone. If the engine remembers its container's time,
+// both agree within 2 s. Otherwise at most the time before the outage is billed.
 func (w *world) wantBilledAsExisted(l sandbox.Lease, before float64) {
 	w.Helper()
 	w.eventually("the lease is destroyed", func() bool { return w.lease(l.ID).Status == sandbox.LeaseDestroyed })
@@ -70,7 +70,7 @@ func (w *world) wantBilledAsExisted(l sandbox.Lease, before float64) {
 	billed := report.Total.AwakeSeconds + report.Total.AsleepSeconds
 	started, removed := w.remembered(l)
 	existed := removed.Sub(started).Seconds()
-	if started.IsZero() || removed.IsZero() { // the engine has forgotten it under the events of others
+	if started.IsZero() || removed.IsZero() { // events of other containers have displaced them
 		existed = 0
 		w.Logf("the engine has forgotten when it had the container")
 	}
@@ -80,8 +80,8 @@ func (w *world) wantBilledAsExisted(l sandbox.Lease, before float64) {
 	}
 }
 
-// remembered returns when the engine says that it started and removed a sandbox's container, the zero time where it
-// has forgotten that.
+// remembered returns when the engine started and removed a sandbox's container by its own events, zero times if it has
+// forgotten them.
 func (w *world) remembered(l sandbox.Lease) (started, removed time.Time) {
 	w.Helper()
 	now := strconv.FormatInt(time.Now().Unix()+1, 10)

@@ -17,7 +17,7 @@ func TestAcquireFromAWarmPool(t *testing.T) {
 		p.MaxLifetime = sandbox.Duration(lifetime)
 	})
 	w.eventually("a sandbox waits", func() bool { return w.poolReady() == 1 })
-	w.environment("catan", func(p *sandbox.PutEnvironment) { // no further one, so that only ann's is there
+	w.environment("catan", func(p *sandbox.PutEnvironment) { // only one, so that only ann's sandbox exists
 		p.WarmPool = &sandbox.WarmPool{Size: 1, Paused: true}
 		p.MaxLifetime = sandbox.Duration(lifetime)
 	})
@@ -38,7 +38,7 @@ func TestAcquireFromAWarmPool(t *testing.T) {
 		t.Errorf("config.json says %v", config)
 	}
 	ours := w.labelled()
-	w.kill() // nobody watches over it: it ends by itself
+	w.kill() // no reconciler watches it: it ends by itself
 	w.eventually("the container has ended",
 		func() bool { return w.docker("ps", "-q", "--filter", ours, "--filter", sandboxes) == "" })
 	if early := time.Until(l.LeasedAt.Add(lifetime)); early > 0 {
@@ -47,7 +47,7 @@ func TestAcquireFromAWarmPool(t *testing.T) {
 	w.start()
 }
 
-// poolReady is how many sandboxes wait in the pool of catan.
+// poolReady returns how many sandboxes wait in the pool of catan.
 func (w *world) poolReady() int64 {
 	w.Helper()
 	e, err := w.service.GetEnvironment(w.Context(), "catan")

@@ -11,7 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// leaseWithProcesses is one of an environment that sleeps by stop, whose sandboxes run a watcher and a server.
+// leaseWithProcesses acquires a lease of an environment that sleeps by stop, whose sandboxes run a watcher and a
+// server.
 func (w *world) leaseWithProcesses() sandbox.LeaseRef {
 	w.Helper()
 	never := sandbox.Duration(0)
@@ -48,7 +49,7 @@ func (w *world) processOf(r sandbox.ProcessRef) sandbox.Process {
 	return p
 }
 
-// alive counts the processes of a sandbox whose command line begins so.
+// alive counts the processes of a sandbox whose command line begins with command.
 func (w *world) alive(r sandbox.LeaseRef, command string) int {
 	w.Helper()
 	res, err := w.service.Exec(w.Context(), r, sandbox.ExecRequest{
@@ -60,9 +61,9 @@ func (w *world) alive(r sandbox.LeaseRef, command string) int {
 	return strings.Count("\n"+string(res.Stdout), "\n"+command)
 }
 
-// TestDeclaredProcessesLastAsLongAsTheirSandbox follows the processes of one real sandbox through all that
-// may happen to it: a wait for a line and for a port, their end by a signal, a stop and a wake, the death of
-// the reconciler, a kill, and the end of the lease.
+// TestDeclaredProcessesLastAsLongAsTheirSandbox follows the processes of one real sandbox through its whole life: a
+// wait for a line and for a port, their end by a signal, a stop and a wake, the death of the reconciler, a kill, and
+// the end of the lease.
 func TestDeclaredProcessesLastAsLongAsTheirSandbox(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -116,7 +117,7 @@ func TestDeclaredProcessesLastAsLongAsTheirSandbox(t *testing.T) {
 	}
 }
 
-// processesOutliveTheReconciler kills the reconciler under a reader of a log, and starts it again.
+// processesOutliveTheReconciler kills the reconciler while a client reads a log, and starts it again.
 func (w *world) processesOutliveTheReconciler(r sandbox.ProcessRef) {
 	w.Helper()
 	before := w.processOf(r)

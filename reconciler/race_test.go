@@ -2,6 +2,6 @@
 
 package reconciler_test
 
-// raceMemory is how many times as much memory the race detector lets a program hold: a file of 95 MiB that
-// was held whole took 1.2 GiB.
+// raceMemory is how many times more memory a program may use with the race detector. A program that held a file of 95
+// MiB in memory used 1.2 GiB.
 const raceMemory = 8

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
-// probe returns the status of a probe, 0 where nobody answers.
+// probe returns the status of a probe, 0 if nothing answers.
 func (s *served) probe(path string) int {
 	s.Helper()
 	r, err := http.NewRequestWithContext(s.Context(), http.MethodGet, "http://"+s.Address+path, nil)
@@ -25,7 +25,7 @@ func (s *served) probe(path string) int {
 	return resp.StatusCode
 }
 
-// TestReadinessFollowsTheLedgerAndNotBackends takes away the engine, the database's writes, and the database.
+// TestReadinessFollowsTheLedgerAndNotBackends takes away the engine, then writes to the database, then the database.
 func TestReadinessFollowsTheLedgerAndNotBackends(t *testing.T) {
 	t.Parallel()
 	i := newInstall(t)
@@ -52,7 +52,7 @@ func TestReadinessFollowsTheLedgerAndNotBackends(t *testing.T) {
 	becomes("it is not ready without the database", http.StatusServiceUnavailable)
 	proxy.SetDown(false)
 	becomes("it is ready again", http.StatusOK)
-	// The server is read-only, as a standby is.
+	// The server is read-only, like a standby.
 	for _, statement := range []string{"ALTER SYSTEM SET default_transaction_read_only = on", "SELECT pg_reload_conf()"} {
 		postgrestest.Exec(t, url, statement)
 	}

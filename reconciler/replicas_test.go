@@ -28,7 +28,7 @@ func onPostgreSQL(t *testing.T) func(*reconciler.Config) {
 	return func(c *reconciler.Config) { c.LedgerURL = postgrestest.New(t) }
 }
 
-// signal freezes a replica (SIGSTOP) or lets it go on (SIGCONT).
+// signal freezes a replica (SIGSTOP) or continues it (SIGCONT).
 func (w *world) signal(s syscall.Signal) {
 	w.Helper()
 	if err := w.process.Process.Signal(s); err != nil {
@@ -36,16 +36,16 @@ func (w *world) signal(s syscall.Signal) {
 	}
 }
 
-// takeover is the time within which a replica goes on with what a dead one had claimed.
+// takeover is the time limit within which a replica continues the claimed work of a dead one.
 const takeover = 10 * time.Second
 
-// TestWorkOfADeadReplicaIsTakenOver kills a replica in the middle of a call to the engine, and looks
-// when the other one makes the same call.
+// TestWorkOfADeadReplicaIsTakenOver kills a replica in the middle of a call to the engine. It measures when the other
+// one makes the same call.
 func TestWorkOfADeadReplicaIsTakenOver(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		call   string // at which the replica dies
-		answer bool   // whether the engine has made it
+		call   string // the call at which the replica dies
+		answer bool   // whether the engine has completed it
 	}{
 		{"start the container", false},
 		{"start the container", true},
@@ -62,7 +62,7 @@ func TestWorkOfADeadReplicaIsTakenOver(t *testing.T) {
 			if call.name == "remove the container" {
 				a.acquire(agent(1), "catan")
 			}
-			b.signal(syscall.SIGSTOP) // so that it is not faster than the one that is to die
+			b.signal(syscall.SIGSTOP) // otherwise it might be faster than the replica that must die
 			died := dieAt(a, proxies[0], call, c.answer)
 			taken, done := firstChange(proxies[1])
 			if call.name == "remove the container" {
@@ -80,7 +80,7 @@ func TestWorkOfADeadReplicaIsTakenOver(t *testing.T) {
 				want, containers = sandbox.LeaseDestroyed, 0
 			}
 			b.eventually("the work is done", func() bool { return b.lease(id).Status == want })
-			done() // there may have been nothing to change any more
+			done() // there may have been nothing left to change
 			if d := (<-taken).Sub(at); d > takeover {
 				t.Errorf("it was taken over after %s, want at most %s", d, takeover)
 			} else {
@@ -90,12 +90,12 @@ func TestWorkOfADeadReplicaIsTakenOver(t *testing.T) {
 				t.Errorf("generation %d, and there are %d containers; want the first and %d", l.Generation, n, containers)
 			}
 			proxies[0].Set(nil)
-			a.start() // and finds nothing to do
+			a.start() // it finds nothing to do
 		})
 	}
 }
 
-// dieAt kills a replica at a call to its engine, which is made to the end or not at all.
+// dieAt kills a replica at a call to its engine. The engine completes the call or never receives it.
 func dieAt(w *world, p *dockertest.Proxy, call step, made bool) <-chan time.Time {
 	died := make(chan time.Time, 1)
 	var once atomic.Bool
@@ -114,7 +114,7 @@ func dieAt(w *world, p *dockertest.Proxy, call step, made bool) <-chan time.Time
 	return died
 }
 
-// firstChange tells when a replica first changed something on its engine, or was called off.
+// firstChange returns when a replica first changed something on its engine, or when callOff was called.
 func firstChange(p *dockertest.Proxy) (at <-chan time.Time, callOff func()) {
 	times := make(chan time.Time, 1)
 	var once sync.Once
@@ -128,7 +128,7 @@ func firstChange(p *dockertest.Proxy) (at <-chan time.Time, callOff func()) {
 	return times, now
 }
 
-// TestReplicasServeOneLedger does on each replica what was begun on the other.
+// TestReplicasServeOneLedger continues on each replica what began on the other one.
 func TestReplicasServeOneLedger(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, "", onPostgreSQL(t))
@@ -156,7 +156,7 @@ func TestReplicasServeOneLedger(t *testing.T) {
 	a.eventually("nothing is left", func() bool { return a.containers() == 0 })
 }
 
-// doTwice has both replicas do the same things at the same time: begin a lease, use it and end it.
+// doTwice makes both replicas do the same at the same time: begin a lease, use it and end it.
 func doTwice(a, b *world) {
 	a.Helper()
 	both := func(do func(w *world) error) {
@@ -209,7 +209,7 @@ func doTwice(a, b *world) {
 	if applied.Load() != 1 {
 		a.Errorf("the condition was applied %d times", applied.Load())
 	}
-	both(func(w *world) error { // it has ended already, and is destroyed once this returns
+	both(func(w *world) error { // it has ended already; release returns once it is destroyed
 		_, err := w.service.Release(w.Context(), sandbox.LeaseRef{ID: id})
 		return err
 	})
@@ -225,7 +225,7 @@ func doTwice(a, b *world) {
 	}
 }
 
-// TestReplicasHearOfEachOther streams from one replica what is posted to the other one.
+// TestReplicasHearOfEachOther streams from one replica the events of requests to the other one.
 func TestReplicasHearOfEachOther(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, "", onPostgreSQL(t))
@@ -284,7 +284,7 @@ func (h heardOf) delivery(t *testing.T) string {
 	return data.Delivery
 }
 
-// TestReplicaLeavesAnotherEnginesSandboxesAlone runs two replicas with an engine each.
+// TestReplicaLeavesAnotherEnginesSandboxesAlone runs two replicas, each with its own engine.
 func TestReplicaLeavesAnotherEnginesSandboxesAlone(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, "", onPostgreSQL(t))
@@ -316,8 +316,8 @@ func TestReplicaLeavesAnotherEnginesSandboxesAlone(t *testing.T) {
 	b.eventually("it is destroyed", func() bool { return b.lease(l.ID).Status == sandbox.LeaseDestroyed })
 }
 
-// TestReplicasOfTwoVersionsShareALedger has the ledger changed by a newer program: first so that this
-// one may go on beside it, then so that it may not.
+// TestReplicasOfTwoVersionsShareALedger changes the ledger as a newer program would: first compatibly, then so that
+// this program must stop.
 func TestReplicasOfTwoVersionsShareALedger(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, "", onPostgreSQL(t))
@@ -346,10 +346,10 @@ func TestReplicasOfTwoVersionsShareALedger(t *testing.T) {
 	if n := a.containers(); n != 2 {
 		t.Errorf("there are %d containers, want 2", n)
 	}
-	postgrestest.Exec(t, a.config.LedgerURL, "UPDATE ledgers SET min_reader = 2") // so that it can be cleaned up
+	postgrestest.Exec(t, a.config.LedgerURL, "UPDATE ledgers SET min_reader = 2") // so that the test can clean up
 }
 
-// TestReplicasDoNotOverfillAPool has the database itself count a pool at each commit.
+// TestReplicasDoNotOverfillAPool makes the database itself count a pool at each commit.
 func TestReplicasDoNotOverfillAPool(t *testing.T) {
 	t.Parallel()
 	a := newWorld(t, "", onPostgreSQL(t))

@@ -9,8 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestARunOutlivesNoReconciler: the reconciler is killed in the middle of a run, and the next one
-// destroys what it had made.
+// TestARunOutlivesNoReconciler kills the reconciler in the middle of a run. The next one destroys its sandbox.
 func TestARunOutlivesNoReconciler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")

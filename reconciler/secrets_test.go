@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestSecretsOutliveTheReconciler: real containers, a warm pool, a stop, and a reconciler that is
-// killed and started anew on its ledger and key.
+// TestSecretsOutliveTheReconciler tests real containers, a warm pool, a stop, and a kill and restart of the reconciler
+// on its ledger and key.
 func TestSecretsOutliveTheReconciler(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -25,7 +25,7 @@ func TestSecretsOutliveTheReconciler(t *testing.T) {
 		func(p *sandbox.PutEnvironment) { p.SecretValues = map[string]sandbox.Secret{"token": value} })
 	w.eventually("a sandbox waits", func() bool { return w.poolReady() == 1 })
 	l := w.acquire(agent(0), "catan")
-	holds := func(value string) bool { // without printing it: what a command prints is kept
+	holds := func(value string) bool { // without printing it: the output of commands is stored
 		t.Helper()
 		sum, _, _ := strings.Cut(w.exec(l.ID, "sha256sum", "/run/secrets/token"), " ")
 		return sum == fmt.Sprintf("%x", sha256.Sum256([]byte(value)))

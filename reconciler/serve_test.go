@@ -63,8 +63,8 @@ func TestTwoHandlesSeeOneWorkspaceAndTheNextLifeAnEmptyOne(t *testing.T) {
 	}
 }
 
-// TestKilledReconcilerFinishesWhatItAccepted kills the reconciler right after it has accepted that
-// a game ended, at a different moment of the destruction each time.
+// TestKilledReconcilerFinishesWhatItAccepted kills the reconciler right after it has accepted the end of a game, at a
+// different moment of the destruction each time.
 func TestKilledReconcilerFinishesWhatItAccepted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -109,9 +109,9 @@ func TestKilledReconcilerFinishesWhatItAccepted(t *testing.T) {
 	}
 }
 
-// wantHistory checks that a life that a condition ended has all of its events, once and in order,
-// and usage that begins when it was ready and ends when it was gone. When exactly that was, only the engine knows where
-// the reconciler died meanwhile: at least its lease had ended.
+// wantHistory checks the events of a life that a condition ended: all of them are there, once and in order. Usage
+// begins when the sandbox was ready and ends when it was gone. If the reconciler died meanwhile, only the engine knows
+// that time, which is after the end of the lease.
 func (w *world) wantHistory(l sandbox.Lease) {
 	w.Helper()
 	events, err := w.service.ListEvents(w.Context(), sandbox.EventFilter{SandboxID: l.SandboxID})

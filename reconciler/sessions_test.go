@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// line runs a line of the shell of a session and returns what it writes.
+// line runs a line in the shell of a session and returns its output.
 func (w *world) line(lease, session, line string) string {
 	w.Helper()
 	r, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: lease}, sandbox.ExecRequest{Session: session, Shell: line})
@@ -20,7 +20,7 @@ func (w *world) line(lease, session, line string) string {
 	return string(r.Stdout) + string(r.Stderr)
 }
 
-// TestSessionsKeepTheirVariablesAndDirectoryApart: in real shells, and over a stop.
+// TestSessionsKeepTheirVariablesAndDirectoryApart tests real shells, across a stop.
 func TestSessionsKeepTheirVariablesAndDirectoryApart(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -50,7 +50,7 @@ func TestSessionsKeepTheirVariablesAndDirectoryApart(t *testing.T) {
 	if _, err := w.service.Sleep(t.Context(), ref); err != nil {
 		t.Fatal(err)
 	}
-	look() // which wakes it
+	look() // wakes it
 	w.kill()
 	w.start()
 	look()
@@ -60,9 +60,9 @@ func TestSessionsKeepTheirVariablesAndDirectoryApart(t *testing.T) {
 	look()
 }
 
-// TestKillingTheReconcilerLosesNothingOfARecording kills the reconciler while a line writes and viewers
-// watch: the recording is complete and has nothing twice, every viewer sees the same, and what the line
-// leaves behind is the session's.
+// TestKillingTheReconcilerLosesNothingOfARecording kills the reconciler while a line writes and viewers watch. The
+// recording is complete and has no duplicates. Every viewer sees the same, and the session keeps the effects of the
+// line.
 func TestKillingTheReconcilerLosesNothingOfARecording(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
@@ -103,7 +103,7 @@ func TestKillingTheReconcilerLosesNothingOfARecording(t *testing.T) {
 	seen := make([][]sandbox.SessionEvent, 2)
 	for i := range seen {
 		viewers.Go(func() {
-			// One follower begins at the beginning, the other where it was.
+			// One follower starts at the beginning, the other at its last position.
 			f := sandbox.SessionEventFilter{SessionRef: session, After: before[len(before)-1].Sequence * int64(i)}
 			if err := w.service.FollowSessionEvents(t.Context(), f, func(e sandbox.SessionEvent) error {
 				seen[i] = append(seen[i], e)

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 )
 
-// started serves until it is ready, and returns what it says of itself.
+// started serves until it is ready, and returns its own description.
 func started(t *testing.T, c reconciler.Config) (s reconciler.Started) {
 	t.Helper()
 	i := newInstall(t)

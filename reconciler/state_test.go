@@ -19,13 +19,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// keeping has an environment keep state, with a checkpoint a second after a change.
+// keeping makes an environment keep state, with a checkpoint a second after a change.
 func keeping(p *sandbox.PutEnvironment) {
 	every := sandbox.Duration(time.Second)
 	p.Type, p.Snapshot = sandbox.TypeRPG, &sandbox.SnapshotSpec{CheckpointEvery: &every}
 }
 
-// remember has an agent write down what the next generation is to find.
+// remember makes an agent write a note for the next generation.
 func (w *world) remember(lease, what string) {
 	w.Helper()
 	w.exec(lease, "sh", "-ec",
@@ -33,7 +33,7 @@ func (w *world) remember(lease, what string) {
 		what)
 }
 
-// wantRemembered leases again, and looks whether that is found.
+// wantRemembered acquires a lease, and checks that the note is there.
 func (w *world) wantRemembered(agent string, generation int64, what string) sandbox.Lease {
 	w.Helper()
 	l := w.acquire(agent, "rpg")
@@ -44,7 +44,7 @@ func (w *world) wantRemembered(agent string, generation int64, what string) sand
 	return l
 }
 
-// container names a lease's container.
+// container returns the name of a lease's container.
 func (w *world) container(l sandbox.Lease) string {
 	w.Helper()
 	return strings.TrimSpace(w.docker("ps", "-a", "--format", "{{.Names}}",
@@ -72,7 +72,7 @@ func TestStateGoesFromOneGenerationToTheNext(t *testing.T) {
 	})
 	l = w.wantRemembered(agent(1), 2, "it rained")
 
-	// What was saved outlives the sandbox, its volumes, and the reconciler.
+	// Saved state outlives the sandbox, its volumes, and the reconciler.
 	w.remember(l.ID, "it snowed")
 	w.awaitCheckpoint(l.ID)
 	w.kill()
@@ -99,7 +99,7 @@ func TestSandboxThatIsKilledGoesOnWithItsFiles(t *testing.T) {
 		return is.ErrorCode == sandbox.ReasonCrashed && is.SandboxState == sandbox.SandboxReady
 	})
 	w.wantRemembered(agent(1), 1, "the deadline")
-	// Killed again, it is released: what is on its disk is saved, whether or not it was started meanwhile.
+	// After another kill, a release saves the content of its disk, whether or not it was restarted meanwhile.
 	w.docker("kill", w.container(l))
 	if _, err := w.service.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
 		t.Fatal(err)
@@ -107,7 +107,7 @@ func TestSandboxThatIsKilledGoesOnWithItsFiles(t *testing.T) {
 	w.wantRemembered(agent(1), 2, "the deadline")
 }
 
-// savingSteps are the calls to the engine by which state is saved, while the lease lives and at its end.
+// savingSteps are the calls to the engine that save state, during the lease and at its end.
 var savingSteps = []step{
 	{"freeze it for a checkpoint", regexp.MustCompile(`^POST .*/containers/[^/]+/pause$`)},
 	{"read /data", regexp.MustCompile(`^GET .*/containers/[^/]+/archive$`)},
@@ -183,7 +183,7 @@ func TestASandboxWhoseStateCannotBeSavedIsKept(t *testing.T) {
 	w.wantRemembered(agent(1), 2, "it rained")
 }
 
-// TestReconcilersOnPostgreSQLShareABucket: a directory of one machine would be lost to the others.
+// TestReconcilersOnPostgreSQLShareABucket: other reconcilers could not read a directory of one machine.
 func TestReconcilersOnPostgreSQLShareABucket(t *testing.T) {
 	backend := s3mem.New()
 	if err := backend.CreateBucket("kept"); err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestNothingRunsAsRootInASandboxWhoseEnvironmentRefusesRoot asks a real sandbox for user 0 in every way that
-// there is, and audits what runs in it.
+// TestNothingRunsAsRootInASandboxWhoseEnvironmentRefusesRoot requests user 0 in a real sandbox in every possible way,
+// and audits its processes.
 func TestNothingRunsAsRootInASandboxWhoseEnvironmentRefusesRoot(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")

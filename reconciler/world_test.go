@@ -28,7 +28,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// serveVar makes the test binary a reconciler, so that tests can kill one.
+// serveVar turns the test binary into a reconciler, so that tests can kill one.
 const serveVar = "SANDBOX_TEST_SERVE"
 
 func TestMain(m *testing.M) {
@@ -52,7 +52,7 @@ func serve(config string) error {
 	return reconciler.Serve(context.Background(), c, func(s reconciler.Started) { fmt.Println(s.Address) })
 }
 
-// world is one ledger with its credentials, and a reconciler that may come and go.
+// world is one ledger with its credentials, and a reconciler that tests start and kill.
 type world struct {
 	*testing.T
 	config  reconciler.Config
@@ -65,8 +65,8 @@ type world struct {
 	ground  ground
 }
 
-// newWorld starts a reconciler process on a fresh ledger and the machine's Docker Engine, or on the
-// one at host. Everything it made is removed at the end.
+// newWorld starts a reconciler process on a fresh ledger and the machine's Docker Engine, or the engine at host. It
+// removes all objects at the end.
 func newWorld(t *testing.T, host string, change ...func(*reconciler.Config)) *world {
 	t.Helper()
 	return newWorldOn(t, onDocker{}, host, change...)
@@ -99,7 +99,7 @@ func newWorldOn(t *testing.T, g ground, host string, change ...func(*reconciler.
 	return w
 }
 
-// copyImage puts the world's image on another engine.
+// copyImage copies the world's image to another engine.
 func (w *world) copyImage(host string) {
 	w.Helper()
 	file := filepath.Join(w.TempDir(), "image.tar")
@@ -117,8 +117,8 @@ func (w *world) write(path, text string) {
 	}
 }
 
-// join starts another replica: a reconciler process on the same ledger, with the same credentials and
-// with the engine at host, until the test ends.
+// join starts another replica until the test ends: a reconciler process on the same ledger, with the same credentials
+// and with the engine at host.
 func (w *world) join(host string) *world {
 	w.Helper()
 	replica := *w
@@ -128,7 +128,7 @@ func (w *world) join(host string) *world {
 	return &replica
 }
 
-// reconciler is a command that runs a reconciler process.
+// reconciler returns a command that runs a reconciler process.
 func (w *world) reconciler() *exec.Cmd {
 	w.Helper()
 	config, err := json.Marshal(w.config)
@@ -136,7 +136,7 @@ func (w *world) reconciler() *exec.Cmd {
 		w.Fatal(err)
 	}
 	process := exec.Command(os.Args[0])
-	process.Env = append(os.Environ(), serveVar+"="+string(config), "GOGC=200") // its memory is measured as users have it
+	process.Env = append(os.Environ(), serveVar+"="+string(config), "GOGC=200") // measure its memory as users run it
 	return process
 }
 
@@ -162,7 +162,7 @@ func (w *world) start() {
 	}
 }
 
-// testLog passes a process's log on to the test's.
+// testLog passes the log of a process on to the test's.
 type testLog struct{ t *testing.T }
 
 func (l *testLog) Write(b []byte) (int, error) {
@@ -170,13 +170,13 @@ func (l *testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// kill ends the reconciler as a power cut would, unless it has ended.
+// kill ends the reconciler as a power failure would, unless it has exited.
 func (w *world) kill() {
 	w.Helper()
 	if err := w.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		w.Fatal(err)
 	}
-	_ = w.process.Wait() // killed, as wanted
+	_ = w.process.Wait() // killed, as intended
 }
 
 func (w *world) cleanup() {
@@ -198,7 +198,7 @@ func (w *world) cleanup() {
 	}
 }
 
-// labelled is docker's filter for what belongs to the world's ledger.
+// labelled returns docker's filter for the objects of the world's ledger.
 func (w *world) labelled() string {
 	w.Helper()
 	info, err := w.service.Ledger(context.Background())
@@ -220,7 +220,7 @@ func (w *world) docker(args ...string) string {
 	return strings.TrimSpace(string(out))
 }
 
-// sandboxes selects the containers that are sandboxes: a ledger has a relay on its engine too.
+// sandboxes selects the containers of sandboxes: a ledger also has a relay on its engine.
 const sandboxes = "label=io.sandbox-lease.role=sandbox"
 
 func (w *world) containers() int {
@@ -297,7 +297,7 @@ func (w *world) post(id string, c sandbox.Condition) (int, sandbox.Receipt) {
 	return res.StatusCode, receipt
 }
 
-// eventually waits until ok, which is asked every 20 ms, for at most a minute.
+// eventually polls ok every 20 ms, for at most a minute.
 func (w *world) eventually(what string, ok func() bool) {
 	w.Helper()
 	testwait.Until(w, time.Minute, what, ok)

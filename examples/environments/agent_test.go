@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// tools compares what an agent did in its latest session with names of tools. The session's recording has each call
+// tools compares the tool calls of an agent's latest session with names of tools. The session's recording has each call
 // and each result.
 func (w *world) tools(agent string, names ...string) {
 	w.Helper()
@@ -47,7 +47,7 @@ func (w *world) tools(agent string, names ...string) {
 		"Authorization: Bearer "+w.Token)
 }
 
-// bill checks that the report of costs has, for each agent, its sandbox and beside it all of its calls of the model.
+// bill checks that the cost report has, for each agent, its sandbox and all of its calls of the model.
 func (w *world) bill(agents ...string) {
 	w.Helper()
 	for _, agent := range agents {
@@ -67,8 +67,8 @@ func (w *world) bill(agents ...string) {
 	}
 }
 
-// watchRelay lets the host listen to the relay for an agent, in a container of the agents' image. It returns what
-// reads the log.
+// watchRelay makes the host listen to the relay for an agent, in a container of the agents' image. log returns the
+// container's log.
 func (w *world) watchRelay(agent string) (log func() string) {
 	w.Helper()
 	from, err := base()
@@ -89,5 +89,5 @@ func (w *world) watchRelay(agent string) (log func() string) {
 	return func() string { return docker(w.T, "logs", id) }
 }
 
-// patience is what a turn may take that is to succeed, in seconds, however slow the machine is.
+// patience is the time limit of a turn that must succeed, in seconds, even on a slow machine.
 const patience = "300"

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Two agents play Catan to its end, against a game server that refuses what the rules do not allow. One gets its turns
-// on the relay, the other one is called by the server.
+// Two agents play a whole game of Catan against a game server that refuses illegal moves. One agent gets its turns from
+// the relay; the server calls the other one.
 func TestWholeGameOfCatan(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
@@ -54,7 +54,7 @@ func TestWholeGameOfCatan(t *testing.T) {
 	w.destroy()
 }
 
-// move takes one action of a player: ada's by the relay, that of others by the server's call.
+// move gets one action of a player: ada's through the relay, and others' by the server's call.
 func (w *world) move(player string, number int, state map[string]any) []byte {
 	w.Helper()
 	if player == ada {
@@ -65,7 +65,7 @@ func (w *world) move(player string, number int, state map[string]any) []byte {
 	return action
 }
 
-// catanTable is the state of a turn, as the model reads it.
+// catanTable is the state of a turn that the model reads.
 type catanTable struct {
 	Hand        map[string]int
 	Settlements []string
@@ -73,22 +73,22 @@ type catanTable struct {
 		ID   string
 		Pips int
 		Edge string
-		// Owner is the player of the edge.
+		// Owner is the owner of the edge.
 		Owner string `json:"edge_owner"`
 	} `json:"free_vertices"`
 	Robber string
 	Legal  []string `json:"legal_actions"`
 }
 
-// bestVertex prints the free vertex with the most pips that is not behind a road of another player.
+// bestVertex prints the free vertex with the most pips that no road of another player blocks.
 const bestVertex = `python3 -c '
 import json, sys
 table = json.load(open("/data/table.json"))
 free = [v for v in table["state"]["free_vertices"] if v["edge_owner"] in ("", table["you"])]
 print(max(free, key=lambda v: (v["edge_owner"] != "", v["pips"]))["id"] if free else "none")'`
 
-// playCatan is a model that plays. Before it builds, it works: it writes the table into a file, and lets a program find
-// the best vertex.
+// playCatan is a model that plays. Before it builds, it uses tools: it writes the table into a file, and runs a program
+// that finds the best vertex.
 func playCatan(question []message) answer {
 	var asked struct {
 		You   string
@@ -118,7 +118,7 @@ func playCatan(question []message) answer {
 	}
 }
 
-// build builds the best that the hand pays for, and trades for what is missing.
+// build builds the best affordable thing, and trades for a missing card.
 func (table catanTable) build(you, best string) answer {
 	can := func(action string) bool { return slices.Contains(table.Legal, action) }
 	road := false // to the best vertex

@@ -9,19 +9,19 @@ import (
 	"slices"
 )
 
-// catanGame stands in for a game server of Catan: two dice, a robber, a bank, and ten points to win. A vertex is
-// reached by the edge of its number. The dice fall alike in every game.
+// catanGame is a fake game server of Catan: two dice, a robber, a bank, and ten points to win. The edge with a vertex's
+// number leads to it. The dice roll the same numbers in every game.
 type catanGame struct {
 	dice    *rand.Rand
 	players map[string]*catanPlayer
-	// owners are the players of the built vertices, roads those of the built edges.
+	// owners maps built vertices to their players, and roads maps built edges.
 	owners, roads map[string]string
 	robber        string
-	// rolled and robbing tell what the player of this turn has done, and must do.
+	// rolled means that the player of this turn has rolled the dice, and robbing that it must move the robber.
 	rolled, robbing bool
 }
 
-// catanPlayer is what a player has.
+// catanPlayer has the cards and buildings of a player.
 type catanPlayer struct {
 	hand map[string]int
 	// houses and cities are vertices; a house is a settlement.
@@ -34,7 +34,7 @@ type catanHex struct {
 	number   int
 }
 
-// pointsToWin is what Catan is played to.
+// pointsToWin is the number of points that wins the game.
 const pointsToWin = 10
 
 // The board: hexes, and the hexes of each vertex.
@@ -55,10 +55,10 @@ var (
 	}
 )
 
-// newCatanGame begins a game of two players with two settlements each.
+// newCatanGame starts a game of two players with two settlements each.
 func newCatanGame(first, second string) *catanGame {
 	return &catanGame{
-		dice: rand.New(rand.NewPCG(7, 7)), //nolint:gosec // dice that fall alike
+		dice: rand.New(rand.NewPCG(7, 7)), //nolint:gosec // the same dice in each game
 		players: map[string]*catanPlayer{
 			first:  {hand: map[string]int{}, houses: []string{"V1", "V2"}},
 			second: {hand: map[string]int{}, houses: []string{"V3", "V4"}},
@@ -68,12 +68,12 @@ func newCatanGame(first, second string) *catanGame {
 	}
 }
 
-// points are those of a player.
+// points returns the points of a player.
 func (g *catanGame) points(player string) int {
 	return len(g.players[player].houses) + 2*len(g.players[player].cities)
 }
 
-// state is what the server shows to the player whose turn it is.
+// state returns what the server shows to the player whose turn it is.
 func (g *catanGame) state(player string) map[string]any {
 	p := g.players[player]
 	free := []map[string]any{}
@@ -88,10 +88,10 @@ func (g *catanGame) state(player string) map[string]any {
 	}
 }
 
-// edgeOf is the edge that leads to a vertex.
+// edgeOf returns the edge that leads to a vertex.
 func edgeOf(vertex string) string { return "E" + vertex[1:] }
 
-// pips is how often in 36 rolls a vertex produces.
+// pips returns in how many of 36 rolls a vertex produces.
 func pips(vertex string) (n int) {
 	for _, h := range catanVertices[vertex] {
 		n += 6 - max(7-catanHexes[h].number, catanHexes[h].number-7)
@@ -136,7 +136,7 @@ func (p *catanPlayer) pay(cost map[string]int) {
 	}
 }
 
-// catanMove is an action as the agent sends it.
+// catanMove is an action in the agent's form.
 type catanMove struct {
 	Action        string
 	Edge, Vertex  string
@@ -144,7 +144,7 @@ type catanMove struct {
 	Give, Receive map[string]int
 }
 
-// play plays an action of the player whose turn it is. over: the turn has ended.
+// play plays an action of the player whose turn it is. over means that the turn has ended.
 func (g *catanGame) play(player string, action []byte) (over bool, err error) {
 	var m catanMove
 	if err := json.Unmarshal(action, &m); err != nil {
@@ -176,7 +176,7 @@ func (g *catanGame) play(player string, action []byte) (over bool, err error) {
 	return false, nil
 }
 
-// roll rolls the dice: hexes with the number produce, except that of the robber, who comes with a seven.
+// roll rolls the dice. Hexes with the number produce, except the robber's. A seven moves the robber.
 func (g *catanGame) roll() {
 	sum := 2 + g.dice.IntN(6) + g.dice.IntN(6)
 	g.rolled, g.robbing = true, sum == 7

@@ -20,7 +20,7 @@ func TestCatan(t *testing.T) {
 		"legal_actions": []string{"trade_bank", "offer_trade", "end_turn"},
 	}
 
-	// The agent works with tools. Its first action is none that this turn allows; told so, the model takes another.
+	// The agent uses tools. This turn does not allow its first action. The model learns that, and chooses another one.
 	w.model.say(
 		uses("bash", map[string]any{"command": "echo $((5 - 4)) wool is left | tee /data/plan.txt"}),
 		uses("read", map[string]any{"path": "/data/plan.txt"}),
@@ -43,7 +43,7 @@ func TestCatan(t *testing.T) {
 		t.Errorf("the watcher's log has not what the agent did:\n%s", log)
 	}
 
-	// The other player's turn is the game server's own call, and no record.
+	// The game server itself asks for the other player's turn, so there is no record.
 	w.model.say(uses("end_turn", none))
 	if a := w.turn(brin, table); a["action"] != "end_turn" {
 		t.Errorf("the action is %v", a)

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// scores is a project in TypeScript, with a test that its code passes.
+// scores is a project in TypeScript with a passing test.
 var scores = map[string]string{
 	"score.ts":      "export function best(scores: number[]): number {\n  return scores[0];\n}\n",
 	"score.test.ts": "import assert from 'node:assert';\nimport { best } from './score';\n\nassert.equal(best([3]), 3);\n",
 	"README.md":     "# Scores\n\nTests: tsx score.test.ts\n",
 }
 
-// An agent solves a task in two turns, with a review between them: it reads, tests, changes and looks over its change,
-// and its host opens a pull request for each turn.
+// An agent solves a task in two turns, with a review between them: it reads, tests, changes and reviews its code. Its
+// host opens a pull request for each turn.
 func TestWholeCodingTask(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
@@ -56,7 +56,7 @@ func TestWholeCodingTask(t *testing.T) {
 		}
 	}
 
-	// The review asks for more, on the first change, which is merged.
+	// The review asks for another change. The first one is merged.
 	host.run(t, host.bare, "update-ref", "refs/heads/main", first)
 	task["task"], task["description"] = "issue-7-review", "best([]) must be 0, and not -Infinity."
 	w.model.say(
@@ -86,7 +86,7 @@ func TestWholeCodingTask(t *testing.T) {
 	w.destroy()
 }
 
-// solve takes a turn of ada and opens the pull request of its change. It returns the branch.
+// solve runs a turn of ada and opens the pull request for its change. It returns the branch.
 func (w *world) solve(host *gitHost, task map[string]any, turn int) (branch string) {
 	w.Helper()
 	record := w.tell(ada, "task.turn.notify", turn, task)

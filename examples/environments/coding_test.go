@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// parser is a repository with a bug, and a test of it that does not see the bug.
+// parser is a repository with a bug that its test does not detect.
 var parser = map[string]string{
 	"parser.py": "def numbers(text):\n    return [int(word) for word in text.split(',')]\n",
 	"test_parser.py": "import unittest\nfrom parser import numbers\n\nclass Numbers(unittest.TestCase):\n" +
@@ -20,10 +20,11 @@ func TestCoding(t *testing.T) {
 	host := startGitHost(t, w.outside, parser)
 	w.variables["git_host"] = host.host
 	w.apply(ada)
-	var task map[string]any // the guide's, on this host
+	var task map[string]any // the guide's, with the URL of this host
 	must(t, json.Unmarshal([]byte(strings.Replace(shown(t, "json", `"task"`), "https://github.com", host.url, 1)), &task))
 
-	// The agent reads, changes and tests with tools. Its first change breaks what the check knows; told so, it repairs it.
+	// The agent reads, changes and tests with tools. Its first change fails the check. The agent learns that, and repairs
+	// it.
 	w.model.say(
 		uses("read", map[string]any{"path": "parser.py"}),
 		uses("write", map[string]any{"path": "parser.py", "content": "def numbers(text):\n    return []\n"}),
@@ -51,7 +52,7 @@ func TestCoding(t *testing.T) {
 		t.Errorf("the model has seen %q", results)
 	}
 
-	// The sandbox can read and not push; its host takes the patch out, pushes and opens the pull request.
+	// The sandbox can read but not push. Its host takes the patch, pushes it and opens the pull request.
 	if said := w.shell(ada, "cd /workspace/src/issue-1024 && git push origin HEAD"); !strings.Contains(said, "403") &&
 		!strings.Contains(said, "401") && !strings.Contains(said, "could not read Username") {
 		t.Errorf("a push out of the sandbox says %q", said)
@@ -70,7 +71,7 @@ func TestCoding(t *testing.T) {
 		t.Errorf("the pushed file is\n%s", text)
 	}
 
-	// What an agent may not touch is refused, whatever it proposes.
+	// The host refuses changes of protected files, whatever the agent proposes.
 	w.model.say(uses("write", map[string]any{"path": ".github/workflows/ci.yaml", "content": "on: push\n"}).
 		and("propose_change", map[string]any{"summary": "ci: help"}))
 	task["task"] = "issue-1025"
@@ -104,6 +105,6 @@ func (w *world) tryPullRequest(host *gitHost, action string) (string, error) {
 	w.Helper()
 	_, port, err := net.SplitHostPort(host.host)
 	must(w.T, err)
-	url := "http://" + net.JoinHostPort(w.outside.address, port) // names of sandboxes are nobody else's
+	url := "http://" + net.JoinHostPort(w.outside.address, port) // only sandboxes can resolve their names
 	return w.tryPython(action, "pull_request.py", ada, w.name, "--repository", url+"/acme/parser.git", "--api", url+"/api")
 }

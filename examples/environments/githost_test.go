@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// gitToken is what may push to the git host; no sandbox has it.
+// gitToken is the token that may push to the git host; no sandbox has it.
 const gitToken = "token-of-the-example"
 
-// gitHost stands in for a host of repositories: everybody may clone, who has the token may push and open pull requests.
+// gitHost is a fake host of repositories. Everyone may clone; the holder of the token may push and open pull requests.
 type gitHost struct {
 	url, host string
 	// bare is the repository acme/parser.
@@ -23,11 +23,11 @@ type gitHost struct {
 	// git serves repositories over HTTP, as git itself does.
 	git *cgi.Handler
 
-	mu    sync.Mutex // guards everything that follows
+	mu    sync.Mutex // guards the fields below
 	pulls []pull
 }
 
-// pull is a pull request that was opened.
+// pull is an opened pull request.
 type pull struct {
 	Title string `json:"title"`
 	Head  string `json:"head"`
@@ -35,7 +35,7 @@ type pull struct {
 	Body  string `json:"body"`
 }
 
-// startGitHost starts one with a repository of these files, in one commit on main.
+// startGitHost starts a host with a repository that has these files, in one commit on main.
 func startGitHost(t *testing.T, o outside, files map[string]string) *gitHost {
 	t.Helper()
 	root := t.TempDir()
@@ -55,7 +55,7 @@ func startGitHost(t *testing.T, o outside, files map[string]string) *gitHost {
 	return g
 }
 
-// run runs git, which must succeed, and returns what it prints.
+// run runs git, which must succeed, and returns its output.
 func (g *gitHost) run(t *testing.T, dir string, args ...string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", args...)
@@ -74,7 +74,7 @@ func (g *gitHost) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	backend := *g.git
 	if user, password, _ := r.BasicAuth(); user == "x-access-token" && password == gitToken {
-		backend.Env = append(backend.Env[:len(backend.Env):len(backend.Env)], "REMOTE_USER=pusher") // which lets it push
+		backend.Env = append(backend.Env[:len(backend.Env):len(backend.Env)], "REMOTE_USER=pusher") // allows it to push
 	}
 	backend.ServeHTTP(w, r)
 }
@@ -93,11 +93,11 @@ func (g *gitHost) open(w http.ResponseWriter, r *http.Request) {
 	defer g.mu.Unlock()
 	g.pulls = append(g.pulls, p)
 	w.WriteHeader(http.StatusCreated)
-	// A client that has gone reads nothing.
+	// The client may have disconnected.
 	_ = json.NewEncoder(w).Encode(map[string]any{"number": len(g.pulls), "html_url": g.url + "/acme/parser/pull/1"})
 }
 
-// opened are the pull requests so far.
+// opened returns the pull requests so far.
 func (g *gitHost) opened() []pull {
 	g.mu.Lock()
 	defer g.mu.Unlock()

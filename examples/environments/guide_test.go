@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// shown returns the one block of the guide in a language that contains a text.
+// shown returns the only block of the guide in a language that contains a text.
 func shown(t *testing.T, language, text string) string {
 	t.Helper()
 	guide, err := os.ReadFile("../../templates/guides/environments.md.tmpl")
@@ -28,8 +28,8 @@ func shown(t *testing.T, language, text string) string {
 	return found[0]
 }
 
-// console runs the commands of the guide's console that contains a text, with the names of this world in place of those
-// of the guide, and checks that they print what the guide says.
+// console runs the commands of the guide's console block that contains a text. It replaces the names of the guide by
+// those of this world, and checks that the commands print what the guide shows.
 func (w *world) console(text string, names ...string) {
 	w.Helper()
 	names = append(names, "dungeon-3", w.name, "host/", absolute(w.T, "host")+"/")
@@ -55,7 +55,7 @@ func (w *world) console(text string, names ...string) {
 	}
 }
 
-// toldInTheGuide checks that lines of JSON have each object that the guide shows, whatever it took.
+// toldInTheGuide checks that lines of JSON have each object that the guide shows, except for its duration.
 func toldInTheGuide(t *testing.T, lines string) {
 	t.Helper()
 	var told []map[string]any

@@ -1,5 +1,5 @@
-// Package environments_test plays the examples of this directory from end to end: the real Terraform applies them on
-// the real Docker Engine, beside a reconciler; the model, the relay and the git host are stand-ins on this machine.
+// Package environments_test runs the examples of this directory from end to end. The real Terraform applies them on the
+// real Docker Engine, beside a reconciler. The model, the relay and the git host are fakes on this machine.
 package environments_test
 
 import (
@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 // program is the provider and the reconciler's command line, built once.
 var program func() (string, error)
 
-// base is an image with Python and Node.js that agents' images are built on, made once, where none can be pulled.
+// base is an image with Python and Node.js, the base of agents' images. It is built once, because not every machine can
+// pull one.
 var base = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("../../scripts/agent-base").Output()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
@@ -43,7 +44,7 @@ var base = sync.OnceValues(func() (string, error) {
 	return strings.TrimSpace(string(out)), err
 })
 
-// long skips what takes longer than make test may.
+// long skips tests that take longer than make test allows.
 func long(t *testing.T) {
 	t.Helper()
 	if os.Getenv("SANDBOX_TEST_ALL") == "" {
@@ -51,7 +52,7 @@ func long(t *testing.T) {
 	}
 }
 
-// The agents' program and its hosts' are tested in the image that sandboxes run, which has what tasks need.
+// The tests of the agents' program and of its hosts run in the image of the sandboxes, which has what tasks need.
 func TestPythonUnits(t *testing.T) {
 	t.Parallel()
 	long(t)
@@ -90,7 +91,7 @@ func TestPythonUnits(t *testing.T) {
 	}
 }
 
-// docker runs a command that must succeed, and returns what it prints on both of its outputs.
+// docker runs a command that must succeed, and returns its output and its error output.
 func docker(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := exec.Command("docker", args...).CombinedOutput()

@@ -11,12 +11,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// message is one of a conversation with a model.
+// message is a message of a conversation with a model.
 type message struct {
 	Role      string     `json:"role"`
 	Content   string     `json:"content"`
 	ToolCalls []toolCall `json:"tool_calls,omitempty"`
-	// ToolCallID is the call that a message of a tool answers.
+	// ToolCallID is the call that a tool's message answers.
 	ToolCallID string `json:"tool_call_id,omitempty"`
 }
 
@@ -29,23 +29,23 @@ type toolCall struct {
 	} `json:"function"`
 }
 
-// answer is what the model says to a question: a status other than 200 with a text, or words, or calls of tools.
+// answer is the model's answer to a question: an error status with a text, or words, or tool calls.
 type answer struct {
 	status int
 	text   string
 	calls  []toolCall
 }
 
-// says is an answer in words.
+// says returns an answer in words.
 func says(text string) answer { return answer{status: http.StatusOK, text: text} }
 
-// uses is an answer that calls a tool. More calls may follow by and.
+// uses returns an answer that calls a tool. and adds more calls.
 func uses(tool string, arguments map[string]any) answer { return says("").and(tool, arguments) }
 
 func (a answer) and(tool string, arguments map[string]any) answer {
 	text, err := json.Marshal(arguments)
 	if err != nil {
-		panic(err) // a test has only what JSON has
+		panic(err) // cannot happen: tests use only JSON values
 	}
 	call := toolCall{ID: fmt.Sprintf("call-%d", len(a.calls)+1), Type: "function"}
 	call.Function.Name, call.Function.Arguments = tool, string(text)
@@ -53,26 +53,26 @@ func (a answer) and(tool string, arguments map[string]any) answer {
 	return a
 }
 
-// none are the arguments of a tool that needs none.
+// none are the arguments of a tool without arguments.
 var none = map[string]any{}
 
-// Tokens that the model says to have used in each call.
+// The usage that the model reports for each call, in tokens.
 const inputTokens, outputTokens = 120, 30
 
-// model stands in for an LLM behind an OpenAI-compatible API.
+// model is a fake LLM behind an OpenAI-compatible API.
 type model struct {
 	url, key string
 
-	mu      sync.Mutex // guards everything that follows
+	mu      sync.Mutex // guards the fields below
 	respond func([]message) answer
 	asked   [][]message
-	// calls counts the completed calls by agent, as the gateway names it.
+	// calls counts the completed calls by agent, under the name that the gateway sends.
 	calls map[string]int64
-	// turn is the latest call's game and turn, as the agent says.
+	// turn is the game and turn of the latest call, as the agent sends them.
 	turn string
 }
 
-// startModel starts a model that answers nothing yet.
+// startModel starts a model without answers.
 func startModel(t *testing.T, o outside) *model {
 	t.Helper()
 	m := &model{
@@ -84,7 +84,7 @@ func startModel(t *testing.T, o outside) *model {
 	return m
 }
 
-// say makes the model answer so from now on: one answer after the other, and the last one again and again.
+// say sets the answers of the model, in order. It repeats the last one.
 func (m *model) say(answers ...answer) {
 	m.reply(func([]message) answer {
 		is := answers[0]
@@ -95,28 +95,28 @@ func (m *model) say(answers ...answer) {
 	})
 }
 
-// reply makes the model answer by a function, one question at a time.
+// reply makes a function answer for the model, one question at a time.
 func (m *model) reply(respond func([]message) answer) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.respond, m.asked = respond, nil
 }
 
-// questions are the conversations since reply was called.
+// questions returns the conversations since reply was called.
 func (m *model) questions() [][]message {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.asked
 }
 
-// latestTurn is the game and the turn of the latest call.
+// latestTurn returns the game and the turn of the latest call.
 func (m *model) latestTurn() string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.turn
 }
 
-// callsOf counts the completed calls of an agent.
+// callsOf returns the number of completed calls of an agent.
 func (m *model) callsOf(agent string) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -147,7 +147,7 @@ func (m *model) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(map[string]any{ // a sandbox that is gone reads nothing
+	_ = json.NewEncoder(w).Encode(map[string]any{ // the sandbox may be gone
 		"choices": []any{map[string]any{"message": message{Role: "assistant", Content: is.text, ToolCalls: is.calls}}},
 		"usage": map[string]int{
 			"prompt_tokens": inputTokens, "completion_tokens": outputTokens, "total_tokens": inputTokens + outputTokens,
@@ -167,7 +167,7 @@ func (m *model) next(question []message, header http.Header) answer {
 	return is
 }
 
-// seen are the results of tools in a conversation, in order.
+// seen returns the results of tools in a conversation, in order.
 func seen(question []message) (results []string) {
 	for _, m := range question {
 		if m.Role == "tool" {

@@ -22,27 +22,27 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// relay stands in for a relay of AT Protocol: a firehose over WebSocket, and the repositories that records are created
-// in. It refuses requests that are not signed by the DID.
+// relay is a fake relay of AT Protocol: a firehose over WebSocket, and the repositories for new records. It refuses
+// requests that the DID has not signed.
 type relay struct {
 	url, host, did string
 
-	mu          sync.Mutex // guards everything that follows
+	mu          sync.Mutex // guards the fields below
 	keys        map[string]*ecdsa.PublicKey
 	subscribers map[*websocket.Conn]subscription
 	records     []created
 }
 
-// subscription is what a subscriber asked for.
+// subscription is the request of a subscriber.
 type subscription struct {
 	Type        string   `json:"type"`
 	Collections []string `json:"collections"`
 	DIDs        []string `json:"dids"`
-	// agent is who the subscriber is.
+	// agent is the identity of the subscriber.
 	agent string
 }
 
-// created is a record that was posted.
+// created is a posted record.
 type created struct {
 	Repo       string `json:"repo"`
 	Collection string `json:"collection"`
@@ -70,7 +70,7 @@ func startRelay(t *testing.T, o outside) *relay {
 	return r
 }
 
-// register makes a key for a DID, and returns it in PEM.
+// register generates a key for a DID, and returns it in PEM.
 func (r *relay) register(t *testing.T, did string) []byte {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -113,9 +113,9 @@ func (r *relay) firehose(w http.ResponseWriter, req *http.Request) {
 	}
 	conn, err := websocket.Accept(w, req, nil)
 	if err != nil {
-		return // Accept has answered
+		return // Accept has sent the error
 	}
-	defer func() { _ = conn.CloseNow() }() // nothing is left to be said
+	defer func() { _ = conn.CloseNow() }() // nothing more to send
 	for {
 		s := subscription{agent: agent}
 		if err := wsjson.Read(req.Context(), conn, &s); err != nil {
@@ -143,7 +143,7 @@ func (r *relay) subscribe(conn *websocket.Conn, s *subscription) {
 	}
 }
 
-// tell sends an event of a collection to whoever has subscribed to it. A subscriber that is gone does not hear it.
+// tell sends an event of a collection to its subscribers. It ignores disconnected ones.
 func (r *relay) tell(t *testing.T, did, collection string, record map[string]any) {
 	t.Helper()
 	record["$type"] = collection
@@ -155,7 +155,7 @@ func (r *relay) tell(t *testing.T, did, collection string, record map[string]any
 	}
 }
 
-// listening are the connections that have subscribed to an agent's events of a collection.
+// listening returns the connections that have subscribed to an agent's events of a collection.
 func (r *relay) listening(did, collection string) (all []*websocket.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -176,7 +176,7 @@ func (r *relay) cut() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for conn := range r.subscribers {
-		_ = conn.CloseNow() // it is cut, whatever it says
+		_ = conn.CloseNow() // cut without a close handshake
 	}
 	clear(r.subscribers)
 }
@@ -202,11 +202,11 @@ func (r *relay) create(w http.ResponseWriter, req *http.Request) {
 	}
 	r.records = append(r.records, c)
 	w.Header().Set("Content-Type", "application/json")
-	// A sandbox that is gone reads nothing.
+	// The sandbox may be gone.
 	_ = json.NewEncoder(w).Encode(map[string]string{"uri": "at://" + c.Repo + "/" + c.Collection + "/" + c.Key})
 }
 
-// posted are the records of an agent.
+// posted returns the records of an agent.
 func (r *relay) posted(did string) []created {
 	r.mu.Lock()
 	defer r.mu.Unlock()

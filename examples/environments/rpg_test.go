@@ -30,7 +30,7 @@ func TestRPG(t *testing.T) {
 	w.lease(kira, thorn)
 	w.console("host/enroll.py", "kira.pem", w.key(kira))
 
-	// The relay tells of a turn: the agent's action is a record of its repository, once.
+	// The relay announces a turn, and the agent's action becomes one record of its repository.
 	w.model.say(uses("use_item", map[string]any{
 		"item": "healing potion", "reason": "One more hit could kill me.", "remember": "The orc hits for up to 8.",
 	}))
@@ -50,8 +50,8 @@ func TestRPG(t *testing.T) {
 	w.model.say(uses("use_item", map[string]any{"item": "healing potion", "reason": "One more hit could kill me."}))
 	w.console("host/turn.py did:plc:kira")
 
-	// A turn that the game server asks for itself, with what the agent remembers; the relay may cut the
-	// connection meanwhile.
+	// The game server itself asks for a turn, in which the agent uses what it remembers. The relay may cut the connection
+	// at the same time.
 	w.relay.cut()
 	w.model.say(uses("attack", map[string]any{"target": "orc"}))
 	if a := w.turn(kira, room); a["action"] != "attack" || a["target"] != "orc" {
@@ -70,7 +70,7 @@ func TestRPG(t *testing.T) {
 	w.skips()
 	w.wakes(thorn)
 
-	// Nothing else can be reached.
+	// Nothing else is reachable.
 	var reached atomic.Bool
 	evil, _ := w.outside.serve(t, "evil.test",
 		http.HandlerFunc(func(http.ResponseWriter, *http.Request) { reached.Store(true) }))
@@ -79,7 +79,7 @@ func TestRPG(t *testing.T) {
 		t.Errorf("a host that is not allowed: reached %v, %s", reached.Load(), said)
 	}
 
-	// A death ends one sandbox, the end of the game all.
+	// A death ends one sandbox, and the end of the game ends all.
 	w.send("agent.death", kira)
 	if n := w.running(); n != 1 {
 		t.Errorf("after the death of one of two, %d sandboxes are there", n)
@@ -92,7 +92,7 @@ func TestRPG(t *testing.T) {
 	w.destroy()
 }
 
-// skips looks at every way in which a turn is skipped.
+// skips tests every reason for which a turn is skipped.
 func (w *world) skips() {
 	w.Helper()
 	released := make(chan struct{})
@@ -123,7 +123,7 @@ func (w *world) skips() {
 	}
 }
 
-// wakes lets the host listen to the relay for an agent that sleeps.
+// wakes makes the host listen to the relay for an agent that sleeps.
 func (w *world) wakes(agent string) {
 	w.Helper()
 	said := w.watchRelay(agent)
@@ -145,7 +145,7 @@ func (w *world) wakes(agent string) {
 	w.tools(agent, "bash", "rest")
 }
 
-// always answers all questions so.
+// always returns the same answer to all questions.
 func always(is answer) func([]message) answer { return func([]message) answer { return is } }
 
 func compact(t *testing.T, raw json.RawMessage) string {

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An agent without a network works on a private repository with the git of its image. What it commits comes out as a
-// bundle and a diff, and is pushed for it.
+// An agent without a network works on a private repository with the git of its image. Its commits leave the sandbox as
+// a bundle and a diff, and the reconciler pushes them.
 func TestAnAgentWorksOnAPrivateRepository(t *testing.T) {
 	t.Parallel()
 	long(t)

@@ -25,16 +25,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// outside is where the gateways of sandboxes find this machine: on the engine's bridge, under names that only they
-// know.
+// outside is the address of this machine for the gateways of sandboxes: on the engine's bridge, under names that only
+// they can resolve.
 type outside struct{ address, subnet string }
 
 func (o outside) hosts() []string {
 	return []string{"llm.test:" + o.address, "relay.test:" + o.address, "git.test:" + o.address, "evil.test:" + o.address}
 }
 
-// serve answers requests until the test ends. It returns the URL by which sandboxes call a name, and what they
-// are to be allowed.
+// serve answers requests until the test ends. It returns the URL under which sandboxes call a name, and the host that
+// their rules must allow.
 func (o outside) serve(t *testing.T, name string, h http.Handler) (url, host string) {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(o.address, "0"))
@@ -53,7 +53,7 @@ func (o outside) serve(t *testing.T, name string, h http.Handler) (url, host str
 	return "http://" + host, host
 }
 
-// world is one example that is applied, with everything around it.
+// world is one applied example with its surroundings.
 type world struct {
 	*testing.T
 	providertest.Reconciler
@@ -63,12 +63,12 @@ type world struct {
 	model     *model
 	relay     *relay
 	service   service.Service
-	// name is the environment's.
+	// name is the name of the environment.
 	name      string
 	variables map[string]any
 }
 
-// newWorld starts what an example needs, and applies nothing yet.
+// newWorld starts the surroundings of an example, but does not apply it.
 func newWorld(t *testing.T, example string) *world {
 	t.Helper()
 	long(t)
@@ -88,7 +88,7 @@ func newWorld(t *testing.T, example string) *world {
 	return w
 }
 
-// prepare copies the example to where Terraform is to run, and says what its variables are.
+// prepare copies the example to Terraform's directory, and sets its variables.
 func (w *world) prepare(example string) {
 	w.Helper()
 	path, err := program()
@@ -99,7 +99,7 @@ func (w *world) prepare(example string) {
 	for _, dir := range []string{example, "image"} {
 		must(w.T, os.CopyFS(filepath.Join(w.terraform.Dir, dir), os.DirFS(dir)))
 	}
-	// Tests at the same time have an image each.
+	// Concurrent tests have different images.
 	main := filepath.Join(example, "main.tf")
 	image := "sandbox-environments/" + example
 	text := strings.Replace(w.terraform.Read(main), `"`+image+`"`, `"`+image+"-"+w.name+`"`, 1)
@@ -113,7 +113,7 @@ func (w *world) prepare(example string) {
 	}
 }
 
-// apply applies the example, which is destroyed at the end, and lets each agent listen to the relay in its sandbox.
+// apply applies the example until the end of the test, and makes each agent listen to the relay in its sandbox.
 func (w *world) apply(agents ...string) {
 	w.Helper()
 	w.lease(agents...)
@@ -122,7 +122,7 @@ func (w *world) apply(agents ...string) {
 	}
 }
 
-// lease applies the example, whose agents do not listen to the relay yet.
+// lease applies the example. Its agents do not listen to the relay yet.
 func (w *world) lease(agents ...string) {
 	w.Helper()
 	w.variables["agents"] = agents
@@ -143,7 +143,7 @@ func (w *world) lease(agents ...string) {
 	}
 }
 
-// enroll gives the agent's sandbox the key of its DID. The sandbox's watcher then listens to the relay.
+// enroll gives the agent's sandbox the key of its DID. Then the watcher in the sandbox listens to the relay.
 func (w *world) enroll(agent string) {
 	w.Helper()
 	if said := w.python("", "enroll.py", agent, w.name, w.key(agent)); !strings.Contains(said, "Connected to relay as "+agent) {
@@ -151,7 +151,7 @@ func (w *world) enroll(agent string) {
 	}
 }
 
-// key makes a key for an agent's DID, which the relay knows, and returns its file.
+// key generates a key for an agent's DID, registers it at the relay, and returns its file.
 func (w *world) key(agent string) string {
 	w.Helper()
 	key := filepath.Join(w.TempDir(), "key.pem")
@@ -159,13 +159,13 @@ func (w *world) key(agent string) string {
 	return key
 }
 
-// destroy destroys the example, after which nothing of it is left.
+// destroy destroys the example, and checks that nothing is left.
 func (w *world) destroy() {
 	w.Helper()
 	w.terraform.Run("destroy", "-auto-approve", "-input=false", "-no-color")
 }
 
-// forceDestroy removes what a test that failed has left.
+// forceDestroy removes the objects of a failed test.
 func (w *world) forceDestroy() {
 	if !w.Failed() {
 		return
@@ -178,7 +178,7 @@ func (w *world) forceDestroy() {
 	}
 }
 
-// python runs a program of host, which must succeed, and returns what it prints.
+// python runs a program of host, which must succeed, and returns its output.
 func (w *world) python(stdin, script string, args ...string) string {
 	w.Helper()
 	out, err := w.tryPython(stdin, script, args...)
@@ -201,7 +201,7 @@ func (w *world) tryPython(stdin, script string, args ...string) (string, error) 
 	return stdout.String(), nil
 }
 
-// turn is what the host's program makes of an agent's turn. No session of it is left open.
+// turn returns the output of the host's program for an agent's turn. It checks that no session stays open.
 func (w *world) turn(agent string, state any, args ...string) map[string]any {
 	w.Helper()
 	text, err := json.Marshal(state)
@@ -222,13 +222,13 @@ func (w *world) turn(agent string, state any, args ...string) map[string]any {
 
 func (w *world) leaseID(agent string) string { return sandbox.LeaseID(agent, w.name) }
 
-// tell tells an agent of a turn on the relay, and returns the record that the agent then creates.
+// tell announces a turn to an agent on the relay, and returns the record that the agent then creates.
 func (w *world) tell(agent, collection string, turn int, state map[string]any) created {
 	w.Helper()
 	var told time.Time
 	var found created
 	w.until(fmt.Sprintf("%s posts the record of turn %d", agent, turn), func() bool {
-		if time.Since(told) > 10*time.Second { // again, for a connection that was lost meanwhile: a turn is taken once
+		if time.Since(told) > 10*time.Second { // repeat it after a lost connection: the agent takes a turn only once
 			w.relay.tell(w.T, agent, collection, map[string]any{"environment": w.name, "turn": turn, "state": state})
 			told = time.Now()
 		}
@@ -246,7 +246,7 @@ func (w *world) tell(agent, collection string, turn int, state map[string]any) c
 	return found
 }
 
-// until waits for a state of the world, for two minutes at most.
+// until waits for a condition, for two minutes at most.
 func (w *world) until(what string, is func() bool) {
 	w.Helper()
 	if !testwait.Poll(2*time.Minute, is) {
@@ -254,7 +254,7 @@ func (w *world) until(what string, is func() bool) {
 	}
 }
 
-// logs are what the watchers of the environment's sandboxes say.
+// logs returns the logs of the watchers in the environment's sandboxes.
 func (w *world) logs() (all string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -275,8 +275,8 @@ func (w *world) logs() (all string) {
 	return all
 }
 
-// send posts a condition as a game server does, signed, and waits until the sandboxes that it ends are gone: that of
-// the agent, or, without one, all of the environment.
+// send posts a signed condition, as a game server does. It waits until the sandboxes that the condition ends are gone:
+// the agent's, or without an agent all of the environment.
 func (w *world) send(condition, agent string) {
 	w.Helper()
 	path, err := program()
@@ -305,7 +305,7 @@ func (w *world) send(condition, agent string) {
 	}
 }
 
-// shell says what a line of the shell prints in an agent's sandbox.
+// shell returns the output of a shell line in an agent's sandbox.
 func (w *world) shell(agent, line string) string {
 	w.Helper()
 	r, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: w.leaseID(agent)},

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ledgerImage stands in for the image of PostgreSQL that the compose file names, which cannot be pulled everywhere.
+// ledgerImage replaces the PostgreSQL image of the compose file, which not every machine can pull.
 const ledgerImage = `FROM %s
 RUN ln -s /usr/lib/postgresql/*/bin/* /usr/local/bin/ && mkdir -p /var/lib/postgresql/data /run/postgresql && \
     chown postgres:postgres /var/lib/postgresql/data /run/postgresql
@@ -22,8 +22,8 @@ CMD ["sh", "-ec", "cd /tmp; echo \"$POSTGRES_PASSWORD\" >pass; initdb -U \"$POST
     postgres --single -D /var/lib/postgresql/data/db postgres; exec postgres -D /var/lib/postgresql/data/db -k /run/postgresql -c listen_addresses='*'"]
 `
 
-// TestTheComposeFileRuns: the commands at the top of the compose file start a reconciler that gives leases. The test
-// changes what differs on its machine: the port, the engine's socket, and the images that it cannot pull.
+// TestTheComposeFileRuns: the commands at the top of the compose file start a reconciler that leases sandboxes. The
+// test changes what differs on its machine: the port, the engine's socket, and the images that it cannot pull.
 func TestTheComposeFileRuns(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
@@ -55,7 +55,7 @@ func TestTheComposeFileRuns(t *testing.T) {
 	}
 	changed("Dockerfile", "BASE=alpine:3.22", "BASE=scratch")
 	changed("compose.yaml",
-		"name: sandbox\n", "version: '3.8'\n", // the first version of Compose takes the name as an option only
+		"name: sandbox\n", "version: '3.8'\n", // the first version of Compose accepts the name only as an option
 		"image: postgres:17", "image: "+ledger,
 		"127.0.0.1:8787:8787", address+":8787", "- /var/run/docker.sock:", "- "+socket+":")
 	write("ledger.Dockerfile", fmt.Sprintf(ledgerImage, base))

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// service is what the compose file says of the reconciler.
+// service is the compose file's description of the reconciler.
 type service struct {
 	Command     []string          `yaml:"command"`
 	Environment map[string]string `yaml:"environment"`
@@ -24,7 +24,7 @@ type service struct {
 	SecurityOpt []string          `yaml:"security_opt"`
 }
 
-// composed reads the compose file's reconciler, with variables as its .env has them.
+// composed reads the compose file's reconciler, with the variables of its .env.
 func composed(t *testing.T, env map[string]string) service {
 	t.Helper()
 	text, err := os.ReadFile("container/compose.yaml")
@@ -39,7 +39,7 @@ func composed(t *testing.T, env map[string]string) service {
 	return file.Services["reconciler"]
 }
 
-// arguments are those of docker run for the service.
+// arguments returns the arguments of docker run for the service.
 func (s service) arguments() []string {
 	var args []string
 	add := func(flag string, values ...string) {
@@ -61,8 +61,9 @@ func (s service) arguments() []string {
 	return args
 }
 
-// TestRunningInAContainer: a reconciler as the compose file has it, with another address, ledger and directory, gives
-// leases on the engine beside it, whose sandboxes have what lies under one path for both, and ends them.
+// TestRunningInAContainer: a reconciler runs as in the compose file, with another address, ledger and directory. It
+// leases sandboxes on the engine beside it and ends them. A directory with the same path for both appears in the
+// sandboxes.
 func TestRunningInAContainer(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_ALL") == "" {
@@ -76,12 +77,12 @@ func TestRunningInAContainer(t *testing.T) {
 
 	socket, group := engineSocket(t)
 	s := composed(t, map[string]string{
-		"LEDGER_PASSWORD": "unused", // it stands in the URL of the test's ledger
+		"LEDGER_PASSWORD": "unused", // the URL of the test's ledger has its password
 		"DOCKER_GID":      group,
 	})
 	credentials, games := directory(t, 0o700), directory(t, 0o755)
 	must(t, os.Chown(credentials, 65532, 65532))
-	// #nosec G306 -- others read it
+	// #nosec G306 -- other users read it
 	must(t, os.WriteFile(filepath.Join(games, "rules.txt"), []byte("explore the dungeon\n"), 0o644))
 	address := freeAddress(t)
 	ledger := postgrestest.Start(t).URL(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// game is one with one player, on a reconciler.
+// game is a game with one player, on a reconciler.
 type game struct {
 	*testing.T
 	client *client.Client
@@ -27,7 +27,7 @@ func playedBy(t *testing.T, url, token string) game {
 	return game{t, c}
 }
 
-// join makes the game's environment, and leases its player a sandbox.
+// join creates the game's environment, and leases a sandbox to its player.
 func (g game) join(access sandbox.HostAccess) sandbox.LeaseRef {
 	g.Helper()
 	g.makeEnvironment(
@@ -37,7 +37,7 @@ func (g game) join(access sandbox.HostAccess) sandbox.LeaseRef {
 	return sandbox.LeaseRef{ID: got.Lease.ID, Generation: got.Lease.Generation}
 }
 
-// makeEnvironment makes the game's environment until the test's end.
+// makeEnvironment creates the game's environment until the end of the test.
 func (g game) makeEnvironment(spec sandbox.EnvironmentSpec) {
 	g.Helper()
 	_, err := g.client.PutEnvironment(g.Context(), sandbox.PutEnvironment{ID: environment, EnvironmentSpec: spec})
@@ -48,7 +48,7 @@ func (g game) makeEnvironment(spec sandbox.EnvironmentSpec) {
 	})
 }
 
-// exec runs a command in the player's sandbox, and returns what it writes.
+// exec runs a command in the player's sandbox, and returns its output.
 func (g game) exec(player sandbox.LeaseRef, command ...string) string {
 	g.Helper()
 	res, err := g.client.Exec(g.Context(), player, sandbox.ExecRequest{Command: command})

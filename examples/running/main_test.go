@@ -25,7 +25,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// run runs a command, and returns what it writes.
+// run runs a command, and returns its output.
 func run(t *testing.T, name string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 5*time.Minute)
@@ -40,7 +40,7 @@ func run(t *testing.T, name string, args ...string) string {
 	return strings.TrimSpace(out.String())
 }
 
-// build builds the program as make build does, and returns the directory that it is in.
+// build builds the program as make build does, and returns its directory.
 func build(t *testing.T) string {
 	t.Helper()
 	bin := t.TempDir()
@@ -58,7 +58,8 @@ func engineSocket(t *testing.T) (path, group string) {
 	return path, strconv.FormatUint(uint64(info.Sys().(*syscall.Stat_t).Gid), 10)
 }
 
-// cleanUp removes a container at the test's end, and shows what a docker command says of it if that has failed.
+// cleanUp removes a container at the end of the test. If the test has failed, it shows the output of a docker command
+// about it.
 func cleanUp(t *testing.T, id string, args ...string) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -70,7 +71,7 @@ func cleanUp(t *testing.T, id string, args ...string) {
 	})
 }
 
-// directory makes one that others reach by its path, with the mode.
+// directory creates a directory with the mode, which others can reach by its path.
 func directory(t *testing.T, mode os.FileMode) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "running")
@@ -103,7 +104,7 @@ func awaitReady(t *testing.T, url string) {
 	})
 }
 
-// eventually waits a minute until something holds.
+// eventually waits up to a minute until a condition holds.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	testwait.Until(t, time.Minute, what, ok)

@@ -33,8 +33,9 @@ func dist(t *testing.T) string {
 	return dir
 }
 
-// TestRunningFromThePackage: in a Debian that has only what the package needs, the release's own package is installed;
-// the reconciler starts as the unit says, and a lease gets a command, an end and a cost. The package can be removed.
+// TestRunningFromThePackage installs the release's own package in a Debian that only has the package's dependencies.
+// The reconciler starts as the unit specifies, and a lease runs a command, ends, and has a cost. The package can be
+// removed.
 func TestRunningFromThePackage(t *testing.T) {
 	t.Parallel()
 	pkg, player := releasePackage(t, "deb"), dockertest.Busybox(t)
@@ -46,7 +47,7 @@ func TestRunningFromThePackage(t *testing.T) {
 	begun := time.Now()
 	sh("dpkg --install /package")
 	installed := time.Since(begun)
-	// What systemd would do with the unit.
+	// systemd would do this for the unit.
 	sh("install -d -o sandbox -g sandbox -m 0700 /var/lib/sandbox")
 	serve := sh(`sed -n 's/^ExecStart=//p' /usr/lib/systemd/system/sandbox-reconciler.service`)
 	sh("SANDBOX_SERVE_LISTEN=" + address + " runuser -u sandbox -- " + serve + " >/var/log/reconciler 2>&1 &")
@@ -83,8 +84,8 @@ func TestRunningFromThePackage(t *testing.T) {
 	sh("dpkg --remove sandbox-lease; ! command -v sandbox; [ -e /var/lib/sandbox/ledger.db ]; [ -e /etc/sandbox/reconciler.yaml ]")
 }
 
-// TestRunningFromTheRPM: rpm installs the release's other package, keeps changed settings when the package is installed
-// again and when it is removed. Its machine is a Debian, so what it requires is not looked up.
+// TestRunningFromTheRPM: rpm installs the release's other package. It keeps changed settings on a reinstallation and on
+// removal. The machine is a Debian, so the test does not check the dependencies.
 func TestRunningFromTheRPM(t *testing.T) {
 	t.Parallel()
 	pkg := releasePackage(t, "rpm")
@@ -110,7 +111,7 @@ func TestRunningFromTheRPM(t *testing.T) {
 		"tail -n 1 /etc/sandbox/reconciler.yaml.rpmsave | grep -x '# ours'")
 }
 
-// releasePackage returns the release's package for this machine.
+// releasePackage returns the path of the release's package for this machine.
 func releasePackage(t *testing.T, format string) string {
 	t.Helper()
 	packages, err := filepath.Glob(filepath.Join(dist(t), "release", "sandbox-lease_*_"+runtime.GOARCH+"."+format))
@@ -121,8 +122,8 @@ func releasePackage(t *testing.T, format string) string {
 	return packages[0]
 }
 
-// cleanMachine starts a container of a Debian that has what a package needs, and the package as /package. It returns
-// how to run a script there. A test that fails shows the log.
+// cleanMachine starts a container of a Debian that has the dependencies of a package, and the package as /package. It
+// returns a function that runs a script there. If the test fails, it shows the log.
 func cleanMachine(t *testing.T, pkg, log string, options ...string) func(script string) string {
 	t.Helper()
 	tools := []string{"systemd-standalone-sysusers"}
@@ -139,7 +140,7 @@ func cleanMachine(t *testing.T, pkg, log string, options ...string) func(script 
 	}
 }
 
-// wantSettings checks who may read the settings that a package brings.
+// wantSettings checks who may read the settings files of a package.
 func wantSettings(t *testing.T, sh func(script string) string) {
 	t.Helper()
 	want := "750 root sandbox /etc/sandbox\n640 root sandbox /etc/sandbox/reconciler.yaml"

@@ -22,15 +22,16 @@ func TestRunningUnderSystemdIsConfined(t *testing.T) {
 	text, err := os.ReadFile(unitFile)
 	must(t, err)
 	unit := filepath.Join(t.TempDir(), "sandbox-reconciler.service")
-	// What it starts is not installed here.
+	// The unit's program is not installed here.
 	must(t, os.WriteFile(unit,
 		bytes.ReplaceAll(text, []byte("ExecStart=sandbox "), []byte("ExecStart=/bin/true ")), 0o600))
 	run(t, "systemd-analyze", "verify", "--man=no", unit)
 	run(t, "systemd-analyze", "security", "--offline=true", "--threshold=20", unit) // of 100, where 0 is best
 }
 
-// TestRunningUnderSystemd: on a machine with systemd the unit is installed as it says, is started once the reconciler
-// answers, leases sandboxes under all of its confinement, and starts again when it was killed, while sandboxes live on.
+// TestRunningUnderSystemd installs the unit as its comment says, on a machine with systemd. systemd reports it as
+// started once the reconciler answers. It leases sandboxes under all of its confinement. After a kill it restarts,
+// while sandboxes continue.
 func TestRunningUnderSystemd(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_ALL") == "" {
@@ -63,10 +64,10 @@ func TestRunningUnderSystemd(t *testing.T) {
 	if state, result := m.property("ActiveState"), m.property("Result"); state != "inactive" || result != "success" {
 		t.Errorf("once it is stopped it is %s: %s", state, result)
 	}
-	m.sh("systemctl start sandbox-reconciler") // for the test to remove what it has made
+	m.sh("systemctl start sandbox-reconciler") // so that the test can remove its objects
 }
 
-// installation returns the commands that the unit says it is installed with.
+// installation returns the installation commands in the unit's comment.
 func installation(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(unitFile)
@@ -88,7 +89,7 @@ type machine struct {
 	id string
 }
 
-// newMachine starts one with the program, its unit, and settings that have it listen on an address.
+// newMachine starts a machine with the program, its unit, and settings that make it listen on an address.
 func newMachine(t *testing.T, address string) machine {
 	t.Helper()
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
@@ -123,19 +124,19 @@ func newMachine(t *testing.T, address string) machine {
 	return m
 }
 
-// sh runs a script on the machine, and returns what it writes.
+// sh runs a script on the machine, and returns its output.
 func (m machine) sh(script string) string {
 	m.Helper()
 	return run(m.T, "docker", "exec", m.id, "sh", "-ec", script)
 }
 
-// property returns what systemd says of the reconciler's service.
+// property returns a property of the reconciler's service from systemd.
 func (m machine) property(name string) string {
 	m.Helper()
 	return m.sh("systemctl show --value --property " + name + " sandbox-reconciler")
 }
 
-// wantConfined checks that the kernel holds the reconciler to what the unit says.
+// wantConfined checks that the kernel enforces the confinement of the unit.
 func (m machine) wantConfined() {
 	m.Helper()
 	pid := m.property("MainPID")

@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.M(m)) }
 
-// world is a ledger with a clock that stands still.
+// world is a ledger with a clock that only the test advances.
 type world struct {
 	*testing.T
 	url string
@@ -56,7 +56,7 @@ func onBoth(t *testing.T, test func(w *world)) {
 	}
 }
 
-// open opens the ledger once more, as another reconciler does.
+// open opens the ledger again, as another reconciler does.
 func (w *world) open() (*access.Registry, *ledger.Store) {
 	w.Helper()
 	store, err := ledger.Open(w.Context(), w.url, ledger.Options{Now: w.Now})
@@ -103,7 +103,7 @@ func TestATokenWorksOnEveryReconcilerAtOnceAndEndsWithinASecond(t *testing.T) {
 		w.pass(access.Staleness)
 		w.wantAccepted(there, made.Text, false)
 		w.wantAccepted(here, made.Text+"x", false)
-		// The name is free again.
+		// The name is available again.
 		again := w.create(here, sandbox.CreateToken{Name: "ops", Scopes: []sandbox.Scope{sandbox.ScopeRead}})
 		w.wantAccepted(there, again.Text, true)
 	})
@@ -139,7 +139,7 @@ func TestUseOfATokenIsRecorded(t *testing.T) {
 		w.pass(time.Minute)
 		ended, end := context.WithCancel(w.Context())
 		end()
-		r.Run(ended) // records what is left as it ends
+		r.Run(ended) // records the remaining uses as it ends
 		list, err := r.ListTokens(w.Context())
 		if err != nil || len(list) != 1 || !list[0].LastUsedAt.Equal(used) {
 			w.Errorf("%+v, %v; want it used at %s", list, err, used)

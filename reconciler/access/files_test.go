@@ -30,7 +30,7 @@ func write(t *testing.T, mode os.FileMode, lines ...string) string {
 	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Chmod(file, mode); err != nil { // unlike WriteFile's mode, not cut by the umask
+	if err := os.Chmod(file, mode); err != nil { // unlike WriteFile's mode, the umask does not change it
 		t.Fatal(err)
 	}
 	return file

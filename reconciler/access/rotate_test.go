@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// accepts reports whether a file's secrets accept what a secret signs at a time.
+// accepts reports whether the secrets of a file accept a signature of a secret at a time.
 func accepts(t *testing.T, file, text string, at time.Time) bool {
 	t.Helper()
 	secrets, err := access.LoadSecrets(file)
@@ -110,7 +110,7 @@ func TestWhatCannotBeRotatedIsLeftAsItWas(t *testing.T) {
 		"broken":             write(t, 0o600, "whsec_x"),
 		"absent":             "/nowhere/secrets",
 	} {
-		before, _ := os.ReadFile(file) // one is absent
+		before, _ := os.ReadFile(file) // one of the files does not exist
 		if _, _, err := access.Rotate(t.Context(), file, time.Hour, time.Now()); sandbox.CodeOf(err) != sandbox.Invalid {
 			t.Errorf("%s: %v", what, err)
 		}

@@ -18,8 +18,7 @@ import (
 
 var updateMatrix = flag.Bool("update-access", false, "write testdata/access.txt in place of comparing with it")
 
-// variants are requests beside the plain one of each route: other ways to name what a request concerns.
-// {env} is the environment that they are about.
+// variants are more requests of each route, which name their target in other ways. {env} is the target environment.
 var variants = []struct{ request, body string }{
 	{"GET /v1/leases?environment_id={env}", ""}, {"GET /v1/leases?agent_did=did:plc:ann", ""},
 	{"GET /v1/leases/did:plc:ann::{env}?observe=true", ""}, {"GET /v1/leases/no-lease", ""},
@@ -50,8 +49,7 @@ var variants = []struct{ request, body string }{
 	{"GET /v1/leases/did:plc:ann::{env}/sessions/s/events", "follow"},
 }
 
-// cell is an answer in short: its status, with S where the token's scope was missing and E where it may not
-// touch the environment.
+// cell returns an answer in short form: its status, with S for a missing scope and E for a forbidden environment.
 func cell(a answer) string {
 	text := fmt.Sprint(a.StatusCode)
 	switch {
@@ -63,7 +61,7 @@ func cell(a answer) string {
 	return text
 }
 
-// matrixRequests calls do with every request about an environment, those first that change nothing.
+// matrixRequests calls do with every request about an environment. Requests that change nothing come first.
 func (w *world) matrixRequests(environment string, do func(name string, ask func(token string) answer)) {
 	w.Helper()
 	asks := map[string]func(string) answer{}
@@ -89,7 +87,7 @@ func (w *world) matrixRequests(environment string, do func(name string, ask func
 	for name := range asks {
 		names = append(names, name)
 	}
-	rank := func(name string) int { // what ends a lease comes after what uses it
+	rank := func(name string) int { // requests that end a lease come after those that use it
 		method, _, _ := strings.Cut(name, " ")
 		if strings.Contains(name, "/release") {
 			method = "release"
@@ -102,8 +100,8 @@ func (w *world) matrixRequests(environment string, do func(name string, ask func
 	}
 }
 
-// TestWhatEveryTokenIsAnswered asks everything with a token of every scope, once without a limit and once limited
-// to catan-*, and compares the answers with a table. What the table refuses must stay refused.
+// TestWhatEveryTokenIsAnswered sends every request with a token of every scope, once unlimited and once limited to
+// catan-*. It compares the answers with a table. Requests that the table refuses must stay refused.
 func TestWhatEveryTokenIsAnswered(t *testing.T) {
 	t.Parallel()
 	var names []string

@@ -20,7 +20,7 @@ import (
 
 const chat = annIn + "/agents/chat"
 
-// agents makes catan-7 with ann's lease, in which the agent chat listens.
+// agents creates catan-7 with ann's lease, in which the agent chat listens.
 func (w *world) agents() sandbox.Lease {
 	w.Helper()
 	l := w.game()
@@ -82,7 +82,7 @@ func TestAgentsAreListed(t *testing.T) {
 	}
 }
 
-// askAgent makes a request to an agent that arrives there.
+// askAgent sends a request to an agent, and returns the request that the agent received.
 func (w *world) askAgent(method, path, body string, header ...string) (fake.Served, answer) {
 	w.Helper()
 	a := w.do(method, path, body, header...)
@@ -125,7 +125,7 @@ func TestARequestIsPassedOnToAnAgent(t *testing.T) {
 	w.wantProblem(w.do("GET", chat+"/", "", "X-Sandbox-Session", "not one"), 422, sandbox.Invalid, "X-Sandbox-Session")
 }
 
-// An agent may answer while the request still arrives.
+// An agent may answer before the whole request has arrived.
 func TestARequestAndItsAnswerStreamAtTheSameTime(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -144,7 +144,8 @@ func TestARequestAndItsAnswerStreamAtTheSameTime(t *testing.T) {
 	}
 }
 
-// What an agent has not read of a request is no other request. After a small request, its connection serves the next.
+// The server must not treat the unread rest of an agent's request as another request. After a small request, the
+// connection serves the next one.
 func TestTheRestOfARequestToAnAgentIsNotServed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -156,14 +157,14 @@ func TestTheRestOfARequestToAnAgentIsNotServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		body := strings.Repeat(next, size/len(next))
-		// The agent answers without a look at the body.
+		// The agent answers without reading the body.
 		request := fmt.Sprintf("POST %s/?redirect=/next HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n"+
 			"Content-Length: %d\r\n\r\n%s%s", chat, w.admin, len(body), body, next)
-		go func() { _, _ = io.WriteString(conn, request) }() // the server may close it before
+		go func() { _, _ = io.WriteString(conn, request) }() // the server may close it earlier
 		if err := conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
 			t.Fatal(err)
 		}
-		answers, _ := io.ReadAll(conn) // until then, or until the server closes it
+		answers, _ := io.ReadAll(conn) // until the deadline, or until the server closes it
 		_ = conn.Close()
 		if n := strings.Count(string(answers), "HTTP/1.1 "); n != want || !strings.HasPrefix(string(answers), "HTTP/1.1 307 ") {
 			t.Errorf("a body of %d bytes and a request have %d answers, want %d: %.200s", len(body), n, want, answers)
@@ -171,7 +172,7 @@ func TestTheRestOfARequestToAnAgentIsNotServed(t *testing.T) {
 	}
 }
 
-// A client that follows a redirection sends its token along, so an agent must not send it to other paths of the API.
+// A client that follows a redirect sends its token along, so an agent must not redirect it to other paths of the API.
 func TestAnAgentRedirectsToItselfOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -198,7 +199,7 @@ func TestAnAgentRedirectsToItselfOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Header.Set("Authorization", "Bearer "+w.admin)
-		resp, err := w.client.Transport.RoundTrip(r) // which follows nothing
+		resp, err := w.client.Transport.RoundTrip(r) // a transport follows no redirects
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -234,7 +235,7 @@ func TestAgentsThatCannotBeReached(t *testing.T) {
 	}
 	w.wantProblem(w.do("GET", "/v1/leases/did:plc:bob::catan-7/agents/chat/", ""), 404, sandbox.NotFound)
 
-	// One that dies before it listens is not waited for.
+	// The API does not wait for an agent that exits before it listens.
 	w.start(`{"name":"never","command":["crash","100ms","3","no use"],"endpoint":{"port":82}}`)
 	began := time.Now()
 	w.wantProblem(w.do("GET", annIn+"/agents/never/", ""), 409, sandbox.Conflict)
@@ -310,8 +311,8 @@ func TestAConnectionToAnAgentThatStandsStillIsClosed(t *testing.T) {
 		t.Errorf("a silent agent is %+v", p)
 	}
 	to, from := w.upgrade()
-	for range 5 { // longer than it may stand still
-		time.Sleep(500 * time.Millisecond) //nolint:forbidigo // the pace of a connection that stays open
+	for range 5 { // longer than its idle limit
+		time.Sleep(500 * time.Millisecond) //nolint:forbidigo // keeps the connection busy
 		w.echo(to, from, "still here")
 	}
 	if rest, err := io.ReadAll(from); len(rest) > 0 || err != nil {
@@ -320,7 +321,7 @@ func TestAConnectionToAnAgentThatStandsStillIsClosed(t *testing.T) {
 	w.until("the sandbox may sleep", func() bool { return w.do("POST", annIn+"/sleep", "").StatusCode == 200 })
 }
 
-// until waits until ok, for at most 10 s.
+// until waits until ok returns true, for at most 10 s.
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
 	testwait.Until(w, 10*time.Second, what, ok)

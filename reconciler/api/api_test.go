@@ -30,7 +30,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.M(m)) }
 
-// world is the API on the service in process.
+// world is the API of a service in the same process.
 type world struct {
 	*testing.T
 	servicetest.Env
@@ -125,7 +125,7 @@ func (w *world) send(r *http.Request) answer {
 	return answer{resp, string(b)}
 }
 
-// want checks a status and decodes the body.
+// want checks the status and decodes the body.
 func want[V any](w *world, a answer, status int) (v V) {
 	w.Helper()
 	if a.StatusCode != status {
@@ -164,7 +164,7 @@ const (
 	annIn = "/v1/leases/did:plc:ann::catan-7"
 )
 
-// game makes the environment catan-7 with ann's lease, and lets a second pass.
+// game creates the environment catan-7 with ann's lease, and advances the clock by a second.
 func (w *world) game() sandbox.Lease {
 	w.Helper()
 	want[sandbox.Environment](w, w.do("PUT", "/v1/environments/catan-7", put), 200)
@@ -213,7 +213,7 @@ func TestEverythingUnderV1NeedsAToken(t *testing.T) {
 			}
 		}
 	}
-	// A signed message is told nothing, a token whether it is missing or wrong.
+	// The response to a signed message reveals nothing. The response to a token says whether it is missing or wrong.
 	if len(bodies) != 3 {
 		t.Errorf("there are %d different replies to wrong credentials: %v", len(bodies), bodies)
 	}
@@ -265,7 +265,7 @@ func TestATokenIsLimitedToItsEnvironments(t *testing.T) {
 		200); len(page.Environments) != 1 || page.Environments[0].ID != "catan-7" {
 		t.Errorf("the list of environments is %+v", page)
 	}
-	// An account's lines would tell of the other environments.
+	// The lines of accounts would reveal the costs of other environments.
 	const costs = "/v1/costs?environment_id=catan-7"
 	all, own := want[sandbox.CostReport](w, w.do("GET", costs, ""), 200), want[sandbox.CostReport](w,
 		w.do("GET", costs, "", token...), 200)
@@ -348,7 +348,7 @@ func TestProbes(t *testing.T) {
 	}
 	w.Pass(time.Second)
 	p := w.wantProblem(w.do("GET", "/readyz", "", "Authorization", ""), 503, sandbox.Unavailable)
-	if strings.Contains(p.Detail, "the disk") { // who asks needs no token
+	if strings.Contains(p.Detail, "the disk") { // probes need no token
 		t.Errorf("readyz says %s", p.Detail)
 	}
 	if log := w.log.String(); !strings.Contains(log, "the disk is full") || !strings.Contains(log, `"level":"WARN"`) {
@@ -361,9 +361,9 @@ func TestProbes(t *testing.T) {
 
 func TestMetricsAreForTokensThatMaySeeEverything(t *testing.T) {
 	t.Parallel()
-	seen := make(chan string, 1) // a request is told of once it was answered
+	seen := make(chan string, 1) // the observer hears of a request after its answer
 	w := newWorld(t, func(c *api.Config) {
-		// A client that has gone needs no answer.
+		// The client may have disconnected.
 		c.Metrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			_, _ = io.WriteString(w, "sandbox_sandboxes 7\n")
 		})

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// seats are n items of a batch.
+// seats returns n items of a batch.
 func seats(n int) (items []sandbox.BatchItem) {
 	for i := range n {
 		items = append(items, sandbox.BatchItem{AgentDID: fmt.Sprint("did:plc:seat", i)})
@@ -81,7 +81,7 @@ func TestABatchIsAnsweredAtOnceWhereThatIsPreferred(t *testing.T) {
 	}
 }
 
-// TestABatchHasTheBoundsOfItsToken: its environments, and its ceiling.
+// TestABatchHasTheBoundsOfItsToken: its environments and its ceiling limit a batch.
 func TestABatchHasTheBoundsOfItsToken(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -129,7 +129,7 @@ func TestEachItemOfABatchCountsForTheLimitOfItsToken(t *testing.T) {
 	w := newWorld(t, func(c *api.Config) { c.Limits = api.Limits{PerToken: 2} })
 	w.do(http.MethodPut, "/v1/environments/catan-7",
 		`{"type":"catan","backend":"docker","image":"player","network":"none"}`)
-	// The batch is 9 requests, from a bucket of 4.
+	// The batch counts as 9 requests, with a burst of 4.
 	if a := w.batch(sandbox.AcquireBatch{EnvironmentID: "catan-7", Items: seats(8)}); a.StatusCode != http.StatusOK {
 		t.Fatalf("answered %d: %s", a.StatusCode, a.body)
 	}

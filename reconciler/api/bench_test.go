@@ -25,7 +25,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// BenchmarkConditions is the whole path of a signed condition, from its sender to the disk.
+// BenchmarkConditions measures the whole path of a signed condition, from its sender to the disk.
 func BenchmarkConditions(b *testing.B) {
 	for name, newLedger := range map[string]func(testing.TB) string{
 		"SQLite":     func(tb testing.TB) string { return "sqlite://" + filepath.Join(tb.TempDir(), "ledger.db") },
@@ -51,7 +51,7 @@ func death(n int64) string {
 	return fmt.Sprintf(`"type":"agent.death","data":{"environment_id":"quest","agent_did":"did:plc:%d"}`, n)
 }
 
-// receiver is a reconciler's API on a ledger on disk, and a game server that speaks to it.
+// receiver is a reconciler's API on a ledger on disk, and a game server that calls it.
 type receiver struct {
 	store  *ledger.Store
 	engine *leasing.Service
@@ -91,7 +91,7 @@ func newReceiver(b *testing.B, ledgerURL string) *receiver {
 	return &receiver{store: store, engine: engine, secret: secret, url: server.URL + "/v1/conditions", client: client}
 }
 
-// lease gives n agents leases that end with their death.
+// lease acquires leases for n agents that end with their death.
 func (r *receiver) lease(b *testing.B, n int) {
 	b.Helper()
 	_, err := r.engine.PutEnvironment(b.Context(), sandbox.PutEnvironment{ID: "quest", Owner: "bench",
@@ -116,8 +116,8 @@ func (r *receiver) lease(b *testing.B, n int) {
 	wg.Wait()
 }
 
-// receive sends b.N conditions from a number of clients, each of which awaits its reply, and reports
-// how many were stored in a second and how long one took.
+// receive sends b.N conditions from several clients, each of which waits for its reply. It reports how many were stored
+// per second and how long one took.
 func (r *receiver) receive(b *testing.B, clients int, condition func(n int64) string) {
 	took := make([]time.Duration, b.N+1)
 	var n atomic.Int64
@@ -147,8 +147,8 @@ func (r *receiver) receive(b *testing.B, clients int, condition func(n int64) st
 	b.ReportMetric(took[len(took)*99/100].Seconds()*1e3, "p99-ms")
 }
 
-// cpuTime is what this process has had of the processors, senders included: unlike the time that passed, it
-// says what a receipt costs on a machine that does other work as well.
+// cpuTime returns the CPU time of this process, including the senders. Unlike elapsed time, it shows the cost of a
+// receipt on a busy machine.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage

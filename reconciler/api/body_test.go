@@ -14,11 +14,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// endless is a body that begins with some text and goes on for ever, and counts what is read of it.
+// endless is a body that begins with head and never ends. It counts the bytes that were read.
 type endless struct {
 	head string
 	read int64
-	most int64 // fails the test that lets more be read
+	most int64 // the test fails if more is read
 	t    *testing.T
 }
 
@@ -37,7 +37,7 @@ func (e *endless) Read(p []byte) (int, error) {
 
 func (e *endless) Close() error { return nil }
 
-// ask has the handler answer a request whose body is not sent over a connection.
+// ask makes the handler answer a request whose body does not come from a connection.
 func (w *world) ask(path, contentType string, body io.ReadCloser, header ...string) answer {
 	w.Helper()
 	r := httptest.NewRequestWithContext(w.Context(), http.MethodPost, path, body)
@@ -49,7 +49,7 @@ func (w *world) ask(path, contentType string, body io.ReadCloser, header ...stri
 	return w.serve(r)
 }
 
-// serve has the handler answer a request without a connection.
+// serve makes the handler answer a request without a connection.
 func (w *world) serve(r *http.Request) answer {
 	w.Helper()
 	recorded := httptest.NewRecorder()
@@ -59,7 +59,7 @@ func (w *world) serve(r *http.Request) answer {
 	return a
 }
 
-// TestNoRequestIsReadBeyondItsLimit sends bodies without an end to what reads a request into memory.
+// TestNoRequestIsReadBeyondItsLimit sends endless bodies to every route that reads a request into memory.
 func TestNoRequestIsReadBeyondItsLimit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -94,7 +94,7 @@ func TestNoRequestIsReadBeyondItsLimit(t *testing.T) {
 	}
 }
 
-// TestALineOfInputThatIsTooLongEndsItsCommand: input that is cut off must not look like its end.
+// TestALineOfInputThatIsTooLongEndsItsCommand: truncated input must not look like the end of the input.
 func TestALineOfInputThatIsTooLongEndsItsCommand(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) {
@@ -110,7 +110,7 @@ func TestALineOfInputThatIsTooLongEndsItsCommand(t *testing.T) {
 			if ctx.Err() == nil {
 				t.Error("the command goes on")
 			}
-			return sandbox.ExecResult{}, nil // as of a backend that takes what it got for all of it
+			return sandbox.ExecResult{}, nil // like a backend that treats the truncated input as complete
 		}}
 	})
 	const first = `{"command":["cat"]}` + "\n" + `{"data":"one"}` + "\n"
@@ -140,7 +140,7 @@ func TestALineOfInputThatIsTooLongEndsItsCommand(t *testing.T) {
 	}
 }
 
-// TestLinesUpToTheirLimitAreInput: lines need no ends between them, and as many may come as there are.
+// TestLinesUpToTheirLimitAreInput: any number of lines is accepted, even without line ends.
 func TestLinesUpToTheirLimitAreInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

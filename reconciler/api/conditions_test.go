@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// signed is a condition signed now. change may spoil it.
+// signed returns a condition signed now. change may break it.
 func (w *world) signed(id, body string, change ...func(h http.Header)) *http.Request {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), http.MethodPost, w.url+"/v1/conditions", strings.NewReader(body))
@@ -32,12 +32,12 @@ func (w *world) signed(id, body string, change ...func(h http.Header)) *http.Req
 	return r
 }
 
-// condition is the body of a condition that happens now.
+// condition returns the body of a condition that happens now.
 func (w *world) condition(kind, data string) string {
 	return fmt.Sprintf(`{"type":%q,"timestamp":%q,"data":%s}`, kind, w.Now().Format(time.RFC3339Nano), data)
 }
 
-// unchanged checks that nothing happened to ann's lease and that the game goes on.
+// unchanged checks that ann's lease has not changed and that the game continues.
 func (w *world) unchanged(before int) {
 	w.Helper()
 	l := want[sandbox.Lease](w, w.do("GET", annIn, ""), 200)
@@ -190,7 +190,7 @@ func TestConditionIsRefusedAndChangesNothing(t *testing.T) {
 	w.unchanged(before)
 }
 
-// wantNoCredential sends a condition without any credential.
+// wantNoCredential sends a condition without credentials.
 func (w *world) wantNoCredential(body string) {
 	w.Helper()
 	r := w.signed("m", body, func(h http.Header) { h.Del("webhook-signature") })
@@ -219,7 +219,7 @@ func TestConditionByToken(t *testing.T) {
 	if first.Status != sandbox.DeliveryApplied || !strings.HasPrefix(first.ID, "sha256-") {
 		t.Errorf("the receipt is %+v", first)
 	}
-	// Without an id of its own the same message is the same message.
+	// Without an id, a message with the same content is a duplicate.
 	if second := want[sandbox.Receipt](w, w.do("POST", "/v1/conditions", body, "Authorization", "Bearer "+w.catan),
 		202); !second.Duplicate || second.ID != first.ID {
 		t.Errorf("the second receipt is %+v", second)
@@ -230,7 +230,7 @@ func TestConditionByToken(t *testing.T) {
 	}
 }
 
-// deliverer is a service whose Deliver is made to order.
+// deliverer is a service with a Deliver of the test.
 type deliverer struct {
 	service.Service
 	deliver func(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error)
@@ -300,7 +300,7 @@ func TestASenderThatHangsUpDoesNotUndoItsCondition(t *testing.T) {
 		c.Service = deliverer{c.Service, func(ctx context.Context, _ sandbox.Delivery) (sandbox.Receipt, error) {
 			close(entered)
 			<-gone
-			select { // the request's own context ends now; this one must not
+			select { // the request's context ends now; this one must not
 			case <-ctx.Done():
 				kept <- ctx.Err()
 			case <-time.After(200 * time.Millisecond):

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// operation is what the tests read of an OpenAPI operation.
+// operation is the part of an OpenAPI operation that the tests read.
 type operation struct {
 	OperationID string                     `json:"operationId"`
 	Summary     string                     `json:"summary"`
@@ -108,7 +108,7 @@ func TestDescribedRoutesExist(t *testing.T) {
 	}
 }
 
-// TestStatusTable: the package comment says of every code what is sent.
+// TestStatusTable: the package comment lists the status of every code.
 func TestStatusTable(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("doc.go")

@@ -23,7 +23,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// followed is a service that tells when following ends, and after how many events.
+// followed is a service that reports when following ends, and after how many events.
 type followed struct {
 	service.Service
 	ended chan int
@@ -38,7 +38,7 @@ func (f followed) FollowEvents(ctx context.Context, filter sandbox.EventFilter, 
 	})
 }
 
-// narrow makes the kernel buffer little of what nobody reads.
+// narrow limits the kernel's buffer for unread data.
 type narrow struct{ net.Listener }
 
 func (n narrow) Accept() (net.Conn, error) {
@@ -49,7 +49,7 @@ func (n narrow) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// crowd is the API on a ledger with many events, and those who read them.
+// crowd is the API on a ledger with many events, and the readers of them.
 type crowd struct {
 	*testing.T
 	servicetest.Env
@@ -87,7 +87,7 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
-// fill stores events of an eventBytes each: conditions that nobody waits for.
+// fill stores events of eventBytes each: conditions that match no lease.
 func (c *crowd) fill() {
 	c.Helper()
 	numbers := make(chan int)
@@ -111,7 +111,7 @@ func (c *crowd) fill() {
 	wg.Wait()
 }
 
-// follow connects a reader of events. Room, unless 0, is what the kernel keeps for it.
+// follow connects a reader of events. room, unless 0, is the size of its kernel buffer.
 func (c *crowd) follow(room int, header ...string) (next func() (id int64, err error), hangUp func()) {
 	c.Helper()
 	conn, err := net.Dial("tcp", c.url.Host)
@@ -151,9 +151,9 @@ func (c *crowd) follow(room int, header ...string) (next func() (id int64, err e
 	}, func() { _ = conn.Close() }
 }
 
-// TestReaderThatDoesNotReadIsCutOff: one reader stalls. It is cut off after the stream's timeout, and
-// by then no more was made ready for it than the sockets hold; another one gets all events meanwhile,
-// new ones at once; and the stalled one misses nothing when it comes back.
+// TestReaderThatDoesNotReadIsCutOff: one reader stalls. The API disconnects it after the stream's timeout, and has by
+// then prepared no more than the sockets hold. Meanwhile another reader gets all events, and new ones immediately. The
+// stalled reader misses nothing when it reconnects.
 func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 	t.Parallel()
 	c := newCrowd(t)
@@ -183,7 +183,7 @@ func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 		}
 	}
 	hangUp()
-	for { // what was in the sockets
+	for { // read what was in the sockets
 		id, err := slow()
 		if err != nil {
 			break
@@ -195,7 +195,7 @@ func TestReaderThatDoesNotReadIsCutOff(t *testing.T) {
 	hangUp()
 }
 
-// drain reads to the ledger's latest event and checks that none is left out after the given one.
+// drain reads to the ledger's latest event, and checks that no event after the given one is missing.
 func (c *crowd) drain(next func() (int64, error), after int64) {
 	c.Helper()
 	info, err := c.Service.Ledger(c.Context())
@@ -204,14 +204,14 @@ func (c *crowd) drain(next func() (int64, error), after int64) {
 	}
 	for after < info.LastEventID {
 		id, err := next()
-		if err != nil || id != after+1 { // this ledger has left no id out
+		if err != nil || id != after+1 { // this ledger has consecutive ids
 			c.Fatalf("after event %d of %d comes %d: %v", after, info.LastEventID, id, err)
 		}
 		after = id
 	}
 }
 
-// happen makes one more event.
+// happen causes one more event.
 func (c *crowd) happen() {
 	c.Helper()
 	c.more++
@@ -230,8 +230,8 @@ func (c *crowd) happen() {
 	}
 }
 
-// TestEventsThatAreGoneAreSaidToBe asks to go on from where not all events are retained, as a list and
-// as a stream.
+// TestEventsThatAreGoneAreSaidToBe asks to continue from a position whose events are partly purged, as a list and as a
+// stream.
 func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
 	t.Parallel()
 	const ttl = 720 * time.Hour
@@ -259,7 +259,7 @@ func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
 	}
 }
 
-// lagging is a service whose follower falls behind what is retained after one event.
+// lagging is a service whose follower falls behind the retained events after one event.
 type lagging struct{ service.Service }
 
 func (s lagging) FollowEvents(_ context.Context, _ sandbox.EventFilter, yield func(sandbox.Event) error) error {

@@ -21,8 +21,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// FuzzRequests sends every route ids, queries and bodies that no client would. Whatever is wrong with them, the answer
-// says what as a problem, and never that the server is broken.
+// FuzzRequests sends every route ids, queries and bodies that no client would send. The answer must be a problem that
+// names the mistake, and never an internal error.
 func FuzzRequests(f *testing.F) {
 	env, store := inprocess.NewStored(f)
 	text := access.NewToken()
@@ -68,7 +68,7 @@ func FuzzRequests(f *testing.F) {
 			_, after, _ := strings.Cut(rest, "}")
 			path = before + url.PathEscape(id) + after
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // of what is followed
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // ends streams that follow
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, method, "http://reconciler.example"+path+"?"+query, strings.NewReader(body))
 		if err != nil {
@@ -94,7 +94,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// asked is a service that tells from where it was asked.
+// asked is a service that reports the address of its caller.
 type asked struct {
 	service.Service
 	from *string
@@ -105,8 +105,8 @@ func (a asked) GetEnvironment(ctx context.Context, _ string) (sandbox.Environmen
 	return sandbox.Environment{}, nil
 }
 
-// FuzzForwarded: whatever is claimed, an address is one, in the one way that it is written, and no client can choose
-// it: it is the last that a trusted proxy was asked from.
+// FuzzForwarded: for any header, the address is a valid one in canonical form. It is the last one from which a trusted
+// proxy received the request, so no client can choose it.
 func FuzzForwarded(f *testing.F) {
 	text := access.NewToken()
 	token, err := access.MakeToken("test", text)
@@ -136,7 +136,7 @@ func FuzzForwarded(f *testing.F) {
 	f.Fuzz(func(t *testing.T, peer, first, second string) {
 		host, _, err := net.SplitHostPort(peer)
 		if err != nil || net.ParseIP(host) == nil {
-			return // no connection comes from there
+			return // no connection has this address
 		}
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/environments/catan-7", nil)
 		r.RemoteAddr = peer

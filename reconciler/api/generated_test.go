@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 )
 
-// TestAGeneratedClientWorks: a client that is generated from the API's document, in TypeScript, compiles
-// against it strictly, and finds every answer to be what the document says. It needs Node.js and npm.
+// TestAGeneratedClientWorks: a TypeScript client generated from the API's document compiles in strict mode. Every
+// answer matches the document. It needs Node.js and npm.
 func TestAGeneratedClientWorks(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_ALL") == "" {

@@ -23,10 +23,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// bodyTime is the time that senders of bodies have in these tests.
+// bodyTime is the time limit for senders of bodies in these tests.
 const bodyTime = 20 * time.Second
 
-// sink is a service that reads what it is sent, after some other work.
+// sink is a service that reads its input, after some other work.
 type sink struct {
 	service.Service
 	work time.Duration
@@ -56,7 +56,7 @@ func (s *sink) DeleteEnvironment(ctx context.Context, _ sandbox.DeleteEnvironmen
 	return ctx.Err()
 }
 
-// slow is the API on a network whose time the test keeps.
+// slow is the API on a network with a fake clock.
 type slow struct {
 	*testing.T
 	service  *sink
@@ -85,7 +85,7 @@ func onSlowNetwork(t *testing.T, test func(w *slow)) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Hour} //nolint:gosec // of the test's own time
+		server := &http.Server{Handler: handler, ReadHeaderTimeout: time.Hour} //nolint:gosec // with the test's fake clock
 		served := make(chan error)
 		go func() { served <- server.Serve(w.listener) }()
 		t.Cleanup(func() {
@@ -100,7 +100,7 @@ func onSlowNetwork(t *testing.T, test func(w *slow)) {
 	})
 }
 
-// begin sends the head of a request whose body is to follow.
+// begin sends the head of a request, without its body.
 func (w *slow) begin(method, path string, header ...string) net.Conn {
 	w.Helper()
 	c := w.listener.Dial("192.0.2.7:1")
@@ -120,7 +120,7 @@ func (w *slow) write(c net.Conn, text string) {
 	}
 }
 
-// answer reads the answer, and reports after what time it came.
+// answer reads the answer, and returns how long it took.
 func (w *slow) answer(c net.Conn) (status int, body string, closes bool, took time.Duration) {
 	w.Helper()
 	began := time.Now()
@@ -136,7 +136,7 @@ func (w *slow) answer(c net.Conn) (status int, body string, closes bool, took ti
 	return a.StatusCode, string(text), a.Close, took
 }
 
-// wantClosed checks that a connection is closed within a time.
+// wantClosed checks that a connection closes within a time.
 func (w *slow) wantClosed(c net.Conn, within time.Duration) {
 	w.Helper()
 	began := time.Now()
@@ -151,7 +151,8 @@ func (w *slow) wantClosed(c net.Conn, within time.Duration) {
 
 const upload = "/v1/leases/did:plc:ann::catan-7/files?path=/workspace/map"
 
-// TestAnUnfinishedBodyWithoutACredentialHoldsNoConnection: it is answered at once where the answer is known.
+// TestAnUnfinishedBodyWithoutACredentialHoldsNoConnection: if the answer does not depend on the body, it comes
+// immediately.
 func TestAnUnfinishedBodyWithoutACredentialHoldsNoConnection(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -171,7 +172,7 @@ func TestAnUnfinishedBodyWithoutACredentialHoldsNoConnection(t *testing.T) {
 			t.Parallel()
 			onSlowNetwork(t, func(w *slow) {
 				c := w.begin(test.method, test.path, append(test.header, "Content-Length", "100000", "Content-Type", wire.JSON)...)
-				go func() { _, _ = io.WriteString(c, "{") }() // nothing reads it where the answer is known
+				go func() { _, _ = io.WriteString(c, "{") }() // the server may answer without reading it
 				status, body, closes, took := w.answer(c)
 				if status != test.status || !closes || took != test.after {
 					t.Errorf("after %s it is answered with %d, closes %t: %s", took, status, closes, body)
@@ -182,7 +183,7 @@ func TestAnUnfinishedBodyWithoutACredentialHoldsNoConnection(t *testing.T) {
 	}
 }
 
-// TestABodyInTricklesWithoutACredentialIsCutOff: each byte gives a sender no more time.
+// TestABodyInTricklesWithoutACredentialIsCutOff: bytes do not extend the sender's deadline.
 func TestABodyInTricklesWithoutACredentialIsCutOff(t *testing.T) {
 	t.Parallel()
 	onSlowNetwork(t, func(w *slow) {
@@ -209,11 +210,11 @@ func TestABodyInTricklesWithoutACredentialIsCutOff(t *testing.T) {
 func TestASlowButSteadyUploadSucceeds(t *testing.T) {
 	t.Parallel()
 	onSlowNetwork(t, func(w *slow) {
-		w.service.work = 10 * bodyTime // a sandbox that is woken, meanwhile nothing is read
+		w.service.work = 10 * bodyTime // waking a sandbox, during which nothing is read
 		c := w.begin("PUT", upload, "Authorization", "Bearer "+w.token, "Content-Length", "100")
 		go func() {
 			for range 100 {
-				_, _ = io.WriteString(c, "x") // the answer tells of an error
+				_, _ = io.WriteString(c, "x") // the answer reports an error
 				time.Sleep(bodyTime - time.Second)
 			}
 		}()
@@ -239,7 +240,7 @@ func TestAnUploadThatStopsIsCutOff(t *testing.T) {
 	})
 }
 
-// TestARequestMayTakeLongerThanItsBody: a body that has come leaves no deadline behind.
+// TestARequestMayTakeLongerThanItsBody: a complete body leaves no deadline behind.
 func TestARequestMayTakeLongerThanItsBody(t *testing.T) {
 	t.Parallel()
 	onSlowNetwork(t, func(w *slow) {
@@ -253,7 +254,7 @@ func TestARequestMayTakeLongerThanItsBody(t *testing.T) {
 	})
 }
 
-// TestInputMayPauseForAsLongAsItLikes: a person types it. The request before it may not.
+// TestInputMayPauseForAsLongAsItLikes: a person may type the input. The request before it must not pause.
 func TestInputMayPauseForAsLongAsItLikes(t *testing.T) {
 	t.Parallel()
 	header := func(w *slow) []string {

@@ -8,7 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestEveryListChecksItsPageSize takes the lists from the document: what has a limit says its bounds and keeps them.
+// TestEveryListChecksItsPageSize finds the lists in the document. Each documents the bounds of its limit and enforces
+// them.
 func TestEveryListChecksItsPageSize(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// observer is told of requests; what has no function is not listened to.
+// observer forwards each observation to a function, if it has one.
 type observer struct {
 	began    func(route string)
 	ended    func(route string, status int)
@@ -37,7 +37,7 @@ func call[V any](f func(V), v V) {
 	}
 }
 
-// TestAnObserverIsToldNothingThatAClientNames sends what a client would that wants as many series as it can get.
+// TestAnObserverIsToldNothingThatAClientNames acts like a client that tries to create many series.
 func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
 	t.Parallel()
 	const hostile = "zzz-hostile"
@@ -65,7 +65,7 @@ func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r.URL.Opaque = path // as it stands, and not as Go would write it
+			r.URL.Opaque = path // unescaped, unlike Go's own form
 			r.Host = hostile + ".example"
 			r.Header = http.Header{
 				"Authorization": {"Bearer " + w.admin},
@@ -76,7 +76,7 @@ func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _ = io.Copy(io.Discard, resp.Body) // only what is told of it counts
+			_, _ = io.Copy(io.Discard, resp.Body) // only the observations matter
 			_ = resp.Body.Close()
 		}
 	}
@@ -96,7 +96,7 @@ func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
 
 func TestAnObserverIsToldWhatBecameOfConditionsAndWhyRequestsWereRefused(t *testing.T) {
 	t.Parallel()
-	told := make(chan string, 10) // a request is told of once it was answered
+	told := make(chan string, 10) // the observer hears of a request after its answer
 	w := newWorld(t, func(c *api.Config) {
 		c.Observer = observer{
 			refused:  func(r sandbox.Reason) { told <- string(r) },

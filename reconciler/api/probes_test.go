@@ -14,8 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
 )
 
-// TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver: a database that hangs does not answer its context
-// either.
+// TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver: a hanging database also ignores the end of its context.
 func TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +66,7 @@ func TestReadinessIsCheckedOnceForAllWhoAskAndNotWaitedForForEver(t *testing.T) 
 	})
 }
 
-// TestARequestKeepsTheIDThatItBrings, unless it could be mistaken for something else.
+// TestARequestKeepsTheIDThatItBrings, unless the id is unsafe.
 func TestARequestKeepsTheIDThatItBrings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// failing is a service whose GetEnvironment fails, or panics with what is no error.
+// failing is a service whose GetEnvironment fails, or panics with a value that is not an error.
 type failing struct {
 	service.Service
 	err   error
@@ -28,7 +28,7 @@ func (f failing) GetEnvironment(context.Context, string) (sandbox.Environment, e
 	return sandbox.Environment{}, f.err
 }
 
-// fails answers a request whose service fails.
+// fails returns the answer to a request whose service fails.
 func (w *world) fails(err error) answer { return w.answerOf(failing{err: err}) }
 
 func (w *world) answerOf(service service.Service) answer {

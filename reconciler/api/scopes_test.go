@@ -13,8 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// needs are what the API serves by the scope that it needs; a route that is missing here or in the document
-// fails the tests.
+// needs lists the routes by the scope that they need. A route that is missing here or in the document fails the tests.
 var needs = map[sandbox.Scope][]string{
 	"": {"GET /livez", "GET /readyz"},
 	sandbox.ScopeRead: {
@@ -50,7 +49,7 @@ var needs = map[sandbox.Scope][]string{
 	},
 }
 
-// routes are all that the API serves.
+// routes are all routes of the API.
 var routes = func() (all []string) {
 	for _, some := range needs {
 		all = append(all, some...)
@@ -58,7 +57,7 @@ var routes = func() (all []string) {
 	return all
 }()
 
-// mayDo says by hand what each scope allows.
+// mayDo lists by hand the scopes that each scope includes.
 var mayDo = map[sandbox.Scope][]sandbox.Scope{
 	sandbox.ScopeRead:       {sandbox.ScopeRead},
 	sandbox.ScopeLease:      {sandbox.ScopeRead, sandbox.ScopeLease},
@@ -66,8 +65,8 @@ var mayDo = map[sandbox.Scope][]sandbox.Scope{
 	sandbox.ScopeAdmin:      {sandbox.ScopeRead, sandbox.ScopeLease, sandbox.ScopeConditions, sandbox.ScopeAdmin},
 }
 
-// everyRoute calls do with each route that needs a token, and a request for it that concerns the environment
-// rpg-1 or all of them.
+// everyRoute calls do with each route that needs a token, and a request for it. The request concerns the environment
+// rpg-1 or all environments.
 func (w *world) everyRoute(do func(needed sandbox.Scope, route string, ask func(token string) answer)) {
 	w.Helper()
 	w.everyRouteIn("rpg-1", do)
@@ -114,7 +113,7 @@ func (w *world) everyRouteIn(id string, do func(needed sandbox.Scope, route stri
 	}
 }
 
-// issue makes a token of the ledger.
+// issue creates a token in the ledger.
 func (w *world) issue(c sandbox.CreateToken) sandbox.CreatedToken {
 	w.Helper()
 	made, err := access.New(access.Config{Store: w.store}).CreateToken(w.Context(), c)
@@ -182,7 +181,7 @@ func TestEveryRouteRefusesATokenForOtherEnvironments(t *testing.T) {
 	})
 	w.everyRoute(func(_ sandbox.Scope, route string, ask func(string) answer) {
 		a := ask(string(token.Text))
-		if route == "GET /v1/environments" || route == "GET /v1/ledger" { // they leave out, or tell nothing of, the others
+		if route == "GET /v1/environments" || route == "GET /v1/ledger" { // they reveal no other environment
 			if a.StatusCode != 200 {
 				t.Errorf("%s is answered with %d: %s", route, a.StatusCode, a.body)
 			}
@@ -195,7 +194,7 @@ func TestEveryRouteRefusesATokenForOtherEnvironments(t *testing.T) {
 	})
 }
 
-// unlimited returns the field that a refused request must set: one for all environments has to name one.
+// unlimited returns the field that a refused request must set to name one environment.
 func unlimited(refused answer) []string {
 	if strings.Contains(refused.body, ` is limited to the environments catan-*"`) {
 		return []string{"environment_id"}
@@ -234,7 +233,7 @@ func TestTokensAreMadeListedRotatedAndRevoked(t *testing.T) {
 	w.wantProblem(w.do("POST", "/v1/tokens",
 		`{"name":"tok_x","scopes":["root"],"environments":["["],"expires_at":"2020-01-01T00:00:00Z"}`), 422, sandbox.Invalid,
 		"name", "scopes", "environments", "expires_at")
-	// An empty list must not become the absence of a limit.
+	// An empty list must not mean "no limit".
 	none := w.wantProblem(w.do("POST", "/v1/tokens", `{"name":"x","scopes":["admin"],"environments":[]}`), 422,
 		sandbox.Invalid, "environments")
 	if want := "must not be empty; leave it out for all environments"; none.Fields[0].Problem != want {

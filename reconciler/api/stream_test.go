@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// executor is a service whose Exec is made to order.
+// executor is a service with an Exec of the test.
 type executor struct {
 	service.Service
 	exec func(ctx context.Context, req sandbox.ExecRequest) (sandbox.ExecResult, error)
@@ -67,7 +67,7 @@ func TestExecCollected(t *testing.T) {
 	w.wantProblem(w.do("POST", annIn+"/exec?generation=2", `{"command":["cat"]}`), 409, sandbox.Conflict)
 }
 
-// TestExecStreamsBothWaysAtOnce: each line of input is answered before the next is sent.
+// TestExecStreamsBothWaysAtOnce: the command answers each line of input before the next one is sent.
 func TestExecStreamsBothWaysAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(c *api.Config) {
@@ -161,7 +161,7 @@ func TestExecEndsWhenItsReaderHasGone(t *testing.T) {
 			return sandbox.ExecResult{}, ctx.Err()
 		}}
 	})
-	// With standard input that stays open, only the idle lines can tell that nobody reads.
+	// With open standard input, only the idle lines detect a client that does not read.
 	input, keyboard := io.Pipe()
 	go func() { _, _ = io.WriteString(keyboard, `{"command":["wait"]}`+"\n") }()
 	ctx, leave := context.WithCancel(t.Context())
@@ -224,7 +224,7 @@ func TestFilesAsRawContent(t *testing.T) {
 	}
 }
 
-// filesystem is a service whose files are made to order.
+// filesystem is a service with files of the test.
 type filesystem struct {
 	service.Service
 	read io.ReadCloser
@@ -234,7 +234,7 @@ func (f filesystem) ReadFiles(context.Context, sandbox.LeaseRef, string) (io.Rea
 	return f.read, nil
 }
 
-// breaks is a reader that breaks after what it has.
+// breaks is a reader that fails at its end.
 type breaks struct{ io.Reader }
 
 func (b breaks) Read(p []byte) (int, error) {
@@ -252,7 +252,7 @@ func TestFilesThatBreakOffAreNotWhole(t *testing.T) {
 			c.Service = filesystem{c.Service, io.NopCloser(breaks{strings.NewReader(strings.Repeat("x", n))})}
 		})
 	}
-	w := broken(100) // within the first bytes there is still time for a status
+	w := broken(100) // an error in the first bytes still gets a status
 	w.wantProblem(w.do("GET", annIn+"/files?path=a", "", "Accept", wire.Tar), 503, sandbox.Unavailable)
 	w = broken(100_000)
 	resp := w.open(t.Context(), "GET", annIn+"/files?path=a", nil, "Accept", wire.Tar)

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestAWrongBodyNamesItsFieldInTheWordsOfJSON sends the mistakes that newcomers make. No answer may speak of Go.
+// TestAWrongBodyNamesItsFieldInTheWordsOfJSON sends the mistakes of newcomers. No answer may mention Go.
 func TestAWrongBodyNamesItsFieldInTheWordsOfJSON(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -53,7 +53,7 @@ func TestAWrongBodyNamesItsFieldInTheWordsOfJSON(t *testing.T) {
 	w.wantProblem(a, 422, sandbox.Invalid, "Data")
 }
 
-// TestOneTypeOfProblemHasOneTitle: RFC 9457 has the title depend on the type alone.
+// TestOneTypeOfProblemHasOneTitle: in RFC 9457, the title depends only on the type.
 func TestOneTypeOfProblemHasOneTitle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

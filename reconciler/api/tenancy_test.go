@@ -14,13 +14,13 @@ import (
 
 const victim = "did:plc:victim"
 
-// tenant is a caller whose token is limited to environments; without a limit it is the operator.
+// tenant is a caller whose token is limited to environments; the operator's token has no limit.
 type tenant struct {
 	*world
 	*client.Client
 }
 
-// tenant makes a token and returns its holder.
+// tenant creates a token and returns its holder.
 func (w *world) tenant(name string, scope sandbox.Scope, environments ...string) tenant {
 	w.Helper()
 	return w.holderOf(w.issue(sandbox.CreateToken{Name: name, Scopes: []sandbox.Scope{scope}, Environments: environments}))
@@ -35,7 +35,7 @@ func (w *world) holderOf(made sandbox.CreatedToken) tenant {
 	return tenant{world: w, Client: c}
 }
 
-// sharing makes an environment whose agents share their state with their leases elsewhere.
+// sharing creates an environment whose agents share their state with their leases in other environments.
 func (t tenant) sharing(id string) {
 	t.Helper()
 	_, err := t.PutEnvironment(t.Context(), sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{
@@ -46,7 +46,7 @@ func (t tenant) sharing(id string) {
 	}
 }
 
-// plays leases an agent in an environment.
+// plays acquires a lease for an agent in an environment.
 func (t tenant) plays(agent, environment string) sandbox.Lease {
 	t.Helper()
 	got, err := t.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})
@@ -64,7 +64,7 @@ func (t tenant) writes(l sandbox.Lease, text string) {
 	}
 }
 
-// reads returns what is in the agent's file, "" when there is none.
+// reads returns the content of the agent's file, "" if there is none.
 func (t tenant) reads(l sandbox.Lease) string {
 	t.Helper()
 	f, err := t.ReadFile(t.Context(), sandbox.LeaseRef{ID: l.ID}, sandbox.FileRead{Path: "/data/private.txt"})
@@ -89,7 +89,8 @@ func (t tenant) releases(l sandbox.Lease) {
 	}
 }
 
-// remembers leases for the victim, and says what it finds there; then it writes something else and ends the lease.
+// remembers acquires the victim's lease and checks the state that it finds. Then it writes another state and releases
+// the lease.
 func (t tenant) remembers(environment, want, next string) {
 	t.Helper()
 	l := t.plays(victim, environment)
@@ -167,7 +168,7 @@ func TestTokensWithTheSameLimitShareTheStateOfAnAgent(t *testing.T) {
 	w.tenant("narrow", sandbox.ScopeLease, "catan-*").remembers("catan-1", "", "")
 }
 
-// A run leases too.
+// The lease of a run follows the same rule.
 func TestARunHasTheSnapshotsOfItsCaller(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -187,7 +188,7 @@ func TestARunHasTheSnapshotsOfItsCaller(t *testing.T) {
 	}
 }
 
-// TestARunsOwnImageNeedsTheRightToChangeItsEnvironment, within the ceiling of the token.
+// TestARunsOwnImageNeedsTheRightToChangeItsEnvironment, and an image within the ceiling of the token.
 func TestARunsOwnImageNeedsTheRightToChangeItsEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -221,7 +222,7 @@ func TestARunsOwnImageNeedsTheRightToChangeItsEnvironment(t *testing.T) {
 
 const profile = `{"defaultAction":"SCMP_ACT_ERRNO"}`
 
-// aboveDefaults are what an environment may ask for beyond what is safe, by the field that is refused.
+// aboveDefaults are requests of an environment beyond the safe defaults, with the refused field.
 var aboveDefaults = []struct {
 	field   string
 	ask     func(p *sandbox.PutEnvironment)
@@ -263,7 +264,7 @@ func puts(id string, change ...func(p *sandbox.PutEnvironment)) sandbox.PutEnvir
 	return p
 }
 
-// wantCeiling checks that an error names a field, and how the operator raises its ceiling.
+// wantCeiling checks that an error names a field, and says how the operator raises its ceiling.
 func wantCeiling(t *testing.T, what string, err error, field string) {
 	t.Helper()
 	var e *sandbox.Error
@@ -282,7 +283,7 @@ func TestATenantAsksForNoMoreThanItsCeiling(t *testing.T) {
 		t.Fatalf("the defaults: %v", err)
 	}
 	for _, a := range aboveDefaults {
-		for _, id := range []string{"tenant-b1", "tenant-b2"} { // changed, and made
+		for _, id := range []string{"tenant-b1", "tenant-b2"} { // one is changed, one is created
 			_, err := b.PutEnvironment(t.Context(), puts(id, a.ask))
 			wantCeiling(t, a.field+" of "+id, err, a.field)
 		}
@@ -290,7 +291,7 @@ func TestATenantAsksForNoMoreThanItsCeiling(t *testing.T) {
 			t.Errorf("the operator asks for %s: %v", a.field, err)
 		}
 		raised := a.ceiling
-		w.Pass(time.Second) // the latest token of a name is the one that is followed
+		w.Pass(time.Second) // the rotation replaces the latest token of a name
 		if _, err := operator.RotateToken(t.Context(),
 			sandbox.RotateToken{Name: "b", Ceiling: &raised, Overlap: sandbox.Duration(time.Hour)}); err != nil {
 			t.Fatal(err)
@@ -351,7 +352,7 @@ func TestACeilingBoundsEnvironmentsAndLeases(t *testing.T) {
 	wantCeiling(t, "a pool of three", err, "warm_pool.size")
 	first := b.plays("did:plc:one", "tenant-b1")
 	b.plays("did:plc:two", "tenant-b1")
-	b.plays("did:plc:two", "tenant-b1") // it has it
+	b.plays("did:plc:two", "tenant-b1") // the lease exists already
 	_, err = b.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:three", EnvironmentID: "tenant-b1"})
 	wantCeiling(t, "a third lease", err, "environment_id")
 	_, err = b.Run(t.Context(),

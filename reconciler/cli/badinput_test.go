@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 )
 
-// A script with an unset variable must not get more than it asked for.
+// A script with an unset variable must not get more than it wanted.
 func TestAnEmptyListOrFilterIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

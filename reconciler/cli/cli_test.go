@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// world is a reconciler that the command line asks.
+// world is a reconciler that the command line calls.
 type world struct {
 	*testing.T
 	servicetest.Env
@@ -65,7 +65,7 @@ func newWorld(t *testing.T, change ...func(*leasing.Config)) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Senders sign by the machine's clock, so that is the API's; the service has its own.
+	// Senders sign with the machine's clock, so the API uses it too. The service has its own clock.
 	handler, err := api.New(api.Config{
 		Service: w.Service,
 		Access:  access.New(access.Config{Store: store}),
@@ -81,7 +81,7 @@ func newWorld(t *testing.T, change ...func(*leasing.Config)) *world {
 	return w
 }
 
-// game makes the environment catan-7 with ann's lease, and lets a time pass.
+// game creates the environment catan-7 with ann's lease, and advances the clock.
 func (w *world) game(d time.Duration) {
 	w.Helper()
 	never := sandbox.Duration(0)
@@ -101,7 +101,7 @@ func (w *world) game(d time.Duration) {
 	w.Advance(d)
 }
 
-// result is what a command left behind.
+// result is the output and the exit code of a command.
 type result struct {
 	code     int
 	out, err string
@@ -119,7 +119,7 @@ func noHome(name string) string {
 	return os.Getenv(name)
 }
 
-// runWith runs a command with settings of a test.
+// runWith runs a command with a configuration of the test.
 func runWith(ctx context.Context, c cli.Config, stdin string, args ...string) result {
 	var out, err bytes.Buffer
 	command := commandLine(c)
@@ -167,7 +167,7 @@ func TestSendEndsAGame(t *testing.T) {
 	w.want(w.run("env", "list"), exit.Done, "catan-7", "ended by game.finished")
 	w.want(w.run("env", "reopen", "catan-7"), exit.Done, "open")
 
-	// With a token, and a receipt for programs.
+	// With a token, and JSON output.
 	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", now, "--output", "json")
 	var receipt sandbox.Receipt
 	if err := json.Unmarshal([]byte(r.out), &receipt); err != nil || receipt.Status != sandbox.DeliveryUnmatched ||
@@ -427,7 +427,7 @@ func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
 	}
 }
 
-// syncBuffer is written by a command and read by its test.
+// syncBuffer is a buffer that a command writes and its test reads.
 type syncBuffer struct {
 	lines chan string
 }

@@ -115,10 +115,10 @@ func TestWhatGoesBeforeAContext(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name     string
-		url      string // of the environment
-		token    string // of the environment
+		url      string // in the environment
+		token    string // in the environment
 		args     []string
-		one, two string // the tokens that the reconcilers get
+		one, two string // the tokens that the two reconcilers receive
 		code     int
 	}{
 		{"the current context", "", "", nil, "", "token-2", exit.Done},
@@ -157,7 +157,7 @@ func TestWhatGoesBeforeAContext(t *testing.T) {
 	}
 }
 
-// TestMistakesOfTLSAreNotTriedAgain: each ends with 1, not 75, and says what to do.
+// TestMistakesOfTLSAreNotTriedAgain: each exits with 1, not 75, and says what to do.
 func TestMistakesOfTLSAreNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	w, u := &world{T: t}, newUser(t)

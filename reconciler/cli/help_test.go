@@ -11,11 +11,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/exit"
 )
 
-// TestHelpFits: the first screen fits a terminal of 24 lines and 80 columns, all other help one of 100 columns.
+// TestHelpFits: the first screen fits a terminal of 24 lines and 80 columns, and all other help one of 100 columns.
 func TestHelpFits(t *testing.T) {
 	t.Parallel()
 	first := run(t.Context(), "", "--help").out
-	if n := strings.Count(first, "\n"); n > 23 { // and a prompt
+	if n := strings.Count(first, "\n"); n > 23 { // the prompt needs one line
 		t.Errorf("the first screen has %d lines:\n%s", n, first)
 	}
 	checkWidth(t, "the first screen", first, 80)

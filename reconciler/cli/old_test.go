@@ -36,7 +36,7 @@ func TestOldFormsAreTodays(t *testing.T) {
 	}
 }
 
-// TestOldFormsNameCommands: each leads to one.
+// TestOldFormsNameCommands: each old form leads to a command.
 func TestOldFormsNameCommands(t *testing.T) {
 	t.Parallel()
 	root := New(Config{})

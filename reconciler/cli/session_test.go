@@ -30,7 +30,7 @@ func TestSessionsAreWorkedWith(t *testing.T) {
 	}
 	w.want(sessions("", "list", lease), exit.Done, "turn-1", "/workspace/maps/deeper", "MORE TURN")
 	w.want(sessions("", "close", lease, "turn-1"), exit.Done, "closed")
-	for _, follow := range [][]string{nil, {"--follow"}} { // a closed session ends it
+	for _, follow := range [][]string{nil, {"--follow"}} { // --follow ends, because the session is closed
 		w.want(sessions("", append([]string{"events", lease, "turn-1", "--after", "1"}, follow...)...), exit.Done,
 			"output  user    /workspace/maps/deeper", "input   agent   cat", "input   agent   typed",
 			"system  system  exit code 42")

@@ -39,9 +39,9 @@ var update = flag.Bool("update", false, "write the outputs of testdata/transcrip
 // transcriptWidth is the width of the terminal of the transcripts, in columns.
 const transcriptWidth = 100
 
-// TestTranscripts runs the files of testdata/transcripts, each beside a reconciler of its own. A line "$ sandbox …" is
-// a command; the lines below it are its output and its error output, and "[exit n]" unless it ends with 0. A line
-// "% …" changes the world, see (*transcript).act. -update writes the outputs anew.
+// TestTranscripts runs the files of testdata/transcripts, each beside its own reconciler. A line "$ sandbox …" is a
+// command. The lines below it are its output and its error output, and "[exit n]" unless it exits with 0. A line "% …"
+// changes the world; see (*transcript).act. -update rewrites the outputs.
 func TestTranscripts(t *testing.T) {
 	t.Parallel()
 	for _, file := range transcriptFiles(t) {
@@ -68,7 +68,7 @@ func TestTranscripts(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHasATranscript: also one that is added later.
+// TestEveryCommandHasATranscript also fails for a new command without one.
 func TestEveryCommandHasATranscript(t *testing.T) {
 	t.Parallel()
 	played := map[string]bool{}
@@ -119,7 +119,7 @@ func commandLine(c cli.Config) *cobra.Command {
 	return cli.New(c)
 }
 
-// transcript is a world, the user's directory and environment.
+// transcript is a world with the user's directory and environment.
 type transcript struct {
 	*world
 	repository string // URL of a Git repository for workspaces, "" for none
@@ -128,7 +128,7 @@ type transcript struct {
 	token      string
 }
 
-// newTranscript makes the world of a script. It has a Git repository if the script names REPOSITORY.
+// newTranscript creates the world of a script. It has a Git repository if the script names REPOSITORY.
 func newTranscript(t *testing.T, script string) *transcript {
 	repository := ""
 	w := newWorld(t, func(c *leasing.Config) {
@@ -167,7 +167,7 @@ func newTranscript(t *testing.T, script string) *transcript {
 	return tr
 }
 
-// play runs a transcript, and returns it with the outputs of now.
+// play runs a transcript, and returns it with the present outputs.
 func (tr *transcript) play(script string) string {
 	var out strings.Builder
 	skipping := false
@@ -219,7 +219,7 @@ func (tr *transcript) command(line string) string {
 	return tr.normal(text)
 }
 
-// screen shows both outputs of a command, which may write them at the same time.
+// screen collects both outputs of a command, which may write them at the same time.
 type screen struct {
 	ready func()     // called when the command says that it is ready, as serve does
 	mu    sync.Mutex // guards text
@@ -235,7 +235,7 @@ func (s *screen) Write(p []byte) (int, error) {
 	return s.text.Write(p)
 }
 
-// words splits a command line. Single quotes hold words together; standard input follows <<<.
+// words splits a command line. Single quotes group words; standard input follows <<<.
 func words(t *testing.T, line string) (args []string, stdin string) {
 	t.Helper()
 	var word strings.Builder
@@ -284,7 +284,7 @@ var (
 	fraction    = regexp.MustCompile(`after \d+(\.\d+)?m?s,`)
 )
 
-// normal replaces what differs from run to run by placeholders of the same width.
+// normal replaces text that varies between runs by placeholders of the same width.
 func (tr *transcript) normal(text string) string {
 	if tr.repository != "" {
 		text = strings.ReplaceAll(text, tr.repository, "REPOSITORY")
@@ -346,7 +346,7 @@ func (tr *transcript) act(words []string) {
 		tr.Advance(time.Second)
 	case "weaken": // the sandbox of a lease
 		tr.Weaken(tr.sandboxOf(words[1]), strings.Join(words[2:], " "))
-	case "plant": // a sandbox of bob, of a ledger or of this one
+	case "plant": // a sandbox of bob, in another ledger or in this one
 		ledger := words[1]
 		if ledger == "this" {
 			info, err := tr.Service.Ledger(tr.Context())
@@ -375,12 +375,12 @@ func (tr *transcript) act(words []string) {
 		if err := os.WriteFile(file, []byte(strings.ReplaceAll(text, "REPOSITORY", tr.repository)), 0o600); err != nil {
 			tr.Fatal(err)
 		}
-	case "read": // a file of the user, to be what is said
+	case "read": // a file of the user, which must hold the text
 		text, err := os.ReadFile(filepath.Join(tr.dir, words[1]))
 		if want := strings.Join(words[2:], " "); err != nil || strings.TrimSpace(string(text)) != want {
 			tr.Errorf("%s holds %q, %v; want %q", words[1], text, err, want)
 		}
-	case "engine": // a Docker Engine that is configured well, at DIR/engine.sock
+	case "engine": // a well-configured Docker Engine, at DIR/engine.sock
 		tr.startEngine()
 	case "unset": // a variable
 		delete(tr.env, words[1])
@@ -389,7 +389,7 @@ func (tr *transcript) act(words []string) {
 	}
 }
 
-// commit commits a README in the workspace of a lease, as a git in its sandbox would.
+// commit commits a README in the workspace of a lease, as git in its sandbox would.
 func (tr *transcript) commit(lease, text string) {
 	tr.Helper()
 	dir, ref := tr.TempDir(), sandbox.LeaseRef{ID: lease}
@@ -412,8 +412,8 @@ func (tr *transcript) commit(lease, text string) {
 	check(tr.Service.WriteFiles(tr.Context(), ref, "/workspace", bytes.NewReader(packed)))
 }
 
-// startEngine starts a stand-in of an engine, which only describes itself: what doctor says of a real one depends on
-// the machine.
+// startEngine starts a fake engine, which only describes itself: doctor's findings about a real one depend on the
+// machine.
 func (tr *transcript) startEngine() {
 	tr.Helper()
 	listener, err := net.Listen("unix", filepath.Join(tr.dir, "engine.sock"))
@@ -435,7 +435,7 @@ func (tr *transcript) startEngine() {
 			case strings.HasSuffix(r.URL.Path, "/version"):
 				answer = map[string]any{"ApiVersion": "1.54", "MinAPIVersion": "1.44"}
 			}
-			_ = json.NewEncoder(w).Encode(answer) // a client that has left needs none
+			_ = json.NewEncoder(w).Encode(answer) // the client may have disconnected
 		}),
 	}}
 	server.Start()

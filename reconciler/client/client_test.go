@@ -47,7 +47,7 @@ func newClient(t *testing.T, url string, change ...func(c *client.Config)) *clie
 	return c
 }
 
-// faulty is a server that answers its first requests with faults, then well.
+// faulty is a server that answers its first requests with faults, and later ones correctly.
 type faulty struct {
 	*httptest.Server
 	requests atomic.Int64
@@ -119,7 +119,7 @@ func TestRepeatableRequestsAreRepeated(t *testing.T) {
 	}
 }
 
-// TestCommandsAreSentOnce: what may have run is never run again by the client.
+// TestCommandsAreSentOnce: the client never repeats a command that may have run.
 func TestCommandsAreSentOnce(t *testing.T) {
 	t.Parallel()
 	collected := func(c *client.Client) error { _, err := c.Exec(t.Context(), ref, echo); return err }
@@ -148,7 +148,7 @@ func TestCommandsAreSentOnce(t *testing.T) {
 			}
 		}
 	}
-	server := serve(t, 1, status(503), body(`{"exit_code":0,"duration":"1s"}`)) // 503 says that nothing was begun
+	server := serve(t, 1, status(503), body(`{"exit_code":0,"duration":"1s"}`)) // 503: the reconciler started nothing
 	if err := collected(newClient(t, server.URL)); err != nil || server.requests.Load() != 2 {
 		t.Errorf("after 503: %d requests, %v", server.requests.Load(), err)
 	}
@@ -238,7 +238,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// A check whose answer is lost has changed nothing, so the error does not say that it may have.
+// A check changes nothing, so the error for a lost answer must not say that it may have.
 func TestALostCheckHasChangedNothing(t *testing.T) {
 	t.Parallel()
 	for what, fault := range map[string]http.HandlerFunc{
@@ -350,7 +350,7 @@ func TestFollowingReconnectsAfterTheLastEvent(t *testing.T) {
 	if strings.Join(asked, " ") != strings.Join(want, " ") {
 		t.Errorf("it asked %q, want %q", asked, want)
 	}
-	stop := sandbox.Errorf(sandbox.Unavailable, "the reader has enough") // retryable, but the reader's own
+	stop := sandbox.Errorf(sandbox.Unavailable, "the reader has enough") // retryable, but from the reader itself
 	count := 0
 	err = newClient(t, server.URL).FollowEvents(t.Context(), sandbox.EventFilter{},
 		func(sandbox.Event) error { count++; return stop })

@@ -23,7 +23,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestServiceOverHTTP: a client of the API on the service in process is the same service.
+// TestServiceOverHTTP: a client of the API behaves like the service in process.
 func TestServiceOverHTTP(t *testing.T) {
 	t.Parallel()
 	servicetest.Run(t, servicetest.Config{New: func(t *testing.T) servicetest.Env {
@@ -46,7 +46,7 @@ func TestServiceOverHTTP(t *testing.T) {
 	}})
 }
 
-// handlerOf is the API of a service, with the token that it knows.
+// handlerOf returns the API of a service, and a token that it accepts.
 func handlerOf(t *testing.T, env servicetest.Env) (handler http.Handler, token string) {
 	t.Helper()
 	token = access.NewToken()
@@ -66,7 +66,7 @@ func handlerOf(t *testing.T, env servicetest.Env) (handler http.Handler, token s
 	return handler, token
 }
 
-// withoutNull fails the test when an answer in JSON has a null in it: the document says of no field that it may be.
+// withoutNull fails the test if a JSON answer contains null: the document allows it for no field.
 func withoutNull(t *testing.T, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		kept := &keeping{ResponseWriter: w}
@@ -82,7 +82,7 @@ func withoutNull(t *testing.T, next http.Handler) http.Handler {
 	})
 }
 
-// nullIn returns where a value has a null, "" for nowhere.
+// nullIn returns the path of a null in a value, "" if there is none.
 func nullIn(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -103,7 +103,7 @@ func nullIn(v any) string {
 	return ""
 }
 
-// keeping keeps what is answered.
+// keeping records the body of an answer.
 type keeping struct {
 	http.ResponseWriter
 	body bytes.Buffer
@@ -114,10 +114,10 @@ func (k *keeping) Write(b []byte) (int, error) {
 	return k.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap gives http.ResponseController access to the connection.
 func (k *keeping) Unwrap() http.ResponseWriter { return k.ResponseWriter }
 
-// TestCommandsReuseTheirConnection: each new connection would cost a handshake of TLS.
+// TestCommandsReuseTheirConnection: each new connection would cost a TLS handshake.
 func TestCommandsReuseTheirConnection(t *testing.T) {
 	t.Parallel()
 	handler, text := handlerOf(t, inprocess.New(t))

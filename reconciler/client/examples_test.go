@@ -19,7 +19,7 @@ import (
 
 const root = "../.."
 
-// TestExamplesOfTheWebhook: what the guide shows in each language ends a game, as it is printed.
+// TestExamplesOfTheWebhook: the guide's example in each language ends a game, exactly as printed.
 func TestExamplesOfTheWebhook(t *testing.T) {
 	t.Parallel()
 	examples, err := filepath.Abs(filepath.Join(root, "examples/webhook"))
@@ -49,7 +49,7 @@ func TestExamplesOfTheWebhook(t *testing.T) {
 func endsAGame(t *testing.T, command []string) {
 	t.Helper()
 	env := inprocess.New(t)
-	env.Pass(time.Since(env.Now()) - time.Minute) // leases began before the game ended
+	env.Pass(time.Since(env.Now()) - time.Minute) // leases must begin before the game ends
 	if _, err := env.Service.PutEnvironment(t.Context(),
 		sandbox.PutEnvironment{ID: "catan-7", EnvironmentSpec: sandbox.EnvironmentSpec{Image: "player:1"}}); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func endsAGame(t *testing.T, command []string) {
 	}
 }
 
-// buildOutside builds a program as another module's, which may import nothing internal.
+// buildOutside builds a program as part of another module, which cannot import internal packages.
 func buildOutside(t *testing.T, source string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -116,7 +116,7 @@ func buildOutside(t *testing.T, source string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if name == "go.mod" { // the same versions of everything, under another name
+		if name == "go.mod" { // the same versions, under another name
 			content = append([]byte(strings.Replace(string(content), "module "+ours, "module example.com/game", 1)),
 				"\nrequire "+ours+" v0.0.0\nreplace "+ours+" => "+home+"\n"...)
 		}
@@ -132,7 +132,7 @@ func buildOutside(t *testing.T, source string) string {
 	return filepath.Join(dir, "game")
 }
 
-// stripTypes makes JavaScript of TypeScript, which Node.js runs by itself from 22.18 on only.
+// stripTypes turns TypeScript into JavaScript. Node.js runs TypeScript itself only since 22.18.
 func stripTypes(t *testing.T, source string) string {
 	t.Helper()
 	esbuild := filepath.Join(root, "internal/executor/cloudflare/worker/node_modules/.bin/esbuild")

@@ -14,8 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// answer is a transport that answers everything with one body, which ends as a connection does that
-// is cut.
+// answer is a transport that returns one body for every request. The body ends like a cut connection.
 type answer string
 
 func (a answer) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -42,7 +41,7 @@ func follow(t *testing.T, stream string) (got []sandbox.Event, after int64, agai
 const twoEvents = "id: 1\nevent: sandbox.ready\ndata: {\"id\":1,\"type\":\"sandbox.ready\"}\n\n:\n\nid: 23\n" +
 	"data: {\"id\":23}\n\n"
 
-// TestAStreamOfEventsMayBeCutAnywhere: what came whole is yielded, and the rest is asked for again.
+// TestAStreamOfEventsMayBeCutAnywhere: the client yields complete events, and requests the rest again.
 func TestAStreamOfEventsMayBeCutAnywhere(t *testing.T) {
 	t.Parallel()
 	for n := range len(twoEvents) {
@@ -54,7 +53,7 @@ func TestAStreamOfEventsMayBeCutAnywhere(t *testing.T) {
 	}
 }
 
-// FuzzEvents holds the reader of event streams against a slow one, however wrong the stream is.
+// FuzzEvents compares the reader of event streams with a simple one, even for malformed streams.
 func FuzzEvents(f *testing.F) {
 	f.Add(twoEvents)
 	f.Add("event: error\ndata: {\"code\":\"event_sequence_expired\",\"detail\":\"gone\"}\n\n")
@@ -76,7 +75,7 @@ func FuzzEvents(f *testing.F) {
 	})
 }
 
-// slowEvents splits a stream into messages first. ends: it says that nothing more will come.
+// slowEvents splits a stream into messages first. ends means that no more events follow.
 func slowEvents(stream string) (events []sandbox.Event, ends bool) {
 	whole := stream[:strings.LastIndexByte(stream, '\n')+1]
 	kind := ""

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ledger answers every request with a ledger.
+// ledger answers every request with a ledger's description.
 var ledger = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write([]byte(`{"id": "ledger", "version": "test", "last_event_id": 0, "price_books": {}}`))

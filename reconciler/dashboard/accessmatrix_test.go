@@ -18,8 +18,8 @@ import (
 
 var updateMatrix = flag.Bool("update-access", false, "write testdata/access.txt in place of comparing with it")
 
-// matrixPages are all pages and forms, and the ways in which their addresses name what they are about. {env} is the
-// environment, {lease} the path of the lease of did:plc:ann in it, and {exec} a command of that.
+// matrixPages are all pages and forms, with each way to name their target in the URL. {env} is the environment, {lease}
+// the path of did:plc:ann's lease in it, and {exec} a command of that lease.
 var matrixPages = []string{
 	"GET /ui/", "GET /ui/environments/{env}", "GET /ui/leases", "GET /ui/leases?environment={env}",
 	"GET /ui/leases?environment={env}&agent=did:plc:ann", "GET {lease}", "GET {lease}/usage", "GET {lease}/execs/{exec}",
@@ -45,8 +45,8 @@ var matrixPages = []string{
 	"GET /ui/tokens/{token}/revoke", "POST /ui/tokens/{token}/revoke",
 }
 
-// look returns an answer in short: its status, with S where the token's scope was missing, E where it may not touch
-// the environment, and ! where the page shows anything of rpg-1 to a token that is limited to others.
+// look returns an answer in short form: its status, with S for a missing scope and E for a forbidden environment. It
+// adds ! if the page shows anything of rpg-1 to a token that is limited to others.
 func (b *browser) look(method, path string, limited bool) string {
 	b.w.Helper()
 	r := b.request(method, path, nil)
@@ -79,9 +79,9 @@ func (b *browser) look(method, path string, limited bool) string {
 	return text
 }
 
-// TestWhatEveryTokenIsShown looks at every page and sends every form with a token of every scope that may log in,
-// once without a limit and once limited to catan-*, and compares the answers with a table. What the table refuses
-// must stay refused.
+// TestWhatEveryTokenIsShown requests every page and sends every form with a token of every scope that may log in, once
+// unlimited and once limited to catan-*. It compares the answers with a table. Requests that the table refuses must
+// stay refused.
 func TestWhatEveryTokenIsShown(t *testing.T) {
 	t.Parallel()
 	var table strings.Builder
@@ -103,7 +103,7 @@ func TestWhatEveryTokenIsShown(t *testing.T) {
 				exec[environment] = w.run(l.ID, "echo", "of "+environment)
 				w.deliver("m-"+environment, "agent.birth", environment, l.AgentDID)
 			}
-			w.Pass(time.Second) // an environment does not end in the instant in which it opened
+			w.Pass(time.Second) // an environment cannot end in the instant in which it opened
 			b := w.loggedIn(w.token("looks", scope, c.limit...))
 			w.token("another", sandbox.ScopeRead)
 			tokens, err := w.registry.ListTokens(t.Context())

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// confirm asks for a doing to the first generation and sends the form of its confirmation.
+// confirm requests an action on the first generation and sends the form of its confirmation.
 func (b *browser) confirm(path string) answer {
 	b.w.Helper()
 	if a := b.get(path); a.StatusCode != 200 || !strings.Contains(a.body, `name="generation" value="1"`) {

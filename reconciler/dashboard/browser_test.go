@@ -22,18 +22,18 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// chromium is a real browser with a fresh profile, driven by a test. What its pages complain of fails the test:
-// errors of scripts, files that are missing, and whatever the content security policy refuses.
+// chromium is a real browser with a fresh profile, which a test controls. Complaints of its pages fail the test: errors
+// of scripts, missing files, and violations of the content security policy.
 type chromium struct {
 	*world
 	ctx   context.Context
 	shots string
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	quiet bool       // complaints are expected
 }
 
-// needsBrowser skips a test unless SANDBOX_TEST_ALL is set (scripts/test-dashboard prepares them).
+// needsBrowser skips a test unless SANDBOX_TEST_ALL is set. scripts/test-dashboard installs the browser and axe-core.
 func needsBrowser(t *testing.T) {
 	t.Helper()
 	if os.Getenv("SANDBOX_TEST_ALL") == "" {
@@ -41,7 +41,7 @@ func needsBrowser(t *testing.T) {
 	}
 }
 
-// screenshots is where pictures of pages are written for people to look at.
+// screenshots returns the directory for pictures of pages that people review.
 func screenshots(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("SANDBOX_TEST_ARTIFACTS")
@@ -84,7 +84,7 @@ func (w *world) startChromium() *chromium {
 	return c
 }
 
-// heed fails the test for what a page complains of.
+// heed fails the test if a page complains.
 func (c *chromium) heed(event any) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +114,7 @@ func (c *chromium) open(path string) {
 	c.run(chromedp.Navigate(c.server.URL+path), chromedp.WaitVisible("main", chromedp.ByQuery))
 }
 
-// text returns what a person reads of what a selector selects, "" while there is no such thing.
+// text returns the visible text of a selector, "" if it matches nothing.
 func (c *chromium) text(selector string) (text string) {
 	c.Helper()
 	c.run(chromedp.Evaluate(fmt.Sprintf(`document.querySelector(%q)?.innerText ?? ""`, selector), &text))
@@ -132,7 +132,7 @@ func (c *chromium) click(selector string) {
 	c.run(chromedp.Click(selector, chromedp.ByQuery, chromedp.NodeVisible))
 }
 
-// logIn logs in as a person does.
+// logIn logs in as a user does.
 func (c *chromium) logIn(token string) {
 	c.Helper()
 	c.open("/ui/")
@@ -140,7 +140,7 @@ func (c *chromium) logIn(token string) {
 		chromedp.WaitVisible("#environments", chromedp.ByQuery))
 }
 
-// theme has pages shown in light or dark, to a screen of a width, without transitions between the two.
+// theme sets light or dark colours and the width of the screen, without transitions.
 func (c *chromium) theme(scheme string, width int64) {
 	c.Helper()
 	c.run(emulation.SetEmulatedMedia().
@@ -149,7 +149,7 @@ func (c *chromium) theme(scheme string, width int64) {
 		emulation.SetDeviceMetricsOverride(width, 900, 1, width < 600))
 }
 
-// shoot writes a picture of the whole page.
+// shoot saves a picture of the whole page.
 func (c *chromium) shoot(name string) {
 	c.Helper()
 	var png []byte
@@ -162,7 +162,7 @@ func (c *chromium) shoot(name string) {
 	}
 }
 
-// axeSource is axe-core, which scripts/test-dashboard fetches at the version of its lock.
+// axeSource returns axe-core, which scripts/test-dashboard fetches at the version of its lock file.
 func axeSource(t *testing.T) string {
 	t.Helper()
 	source, err := os.ReadFile("testdata/axe/node_modules/axe-core/axe.min.js")
@@ -172,7 +172,7 @@ func axeSource(t *testing.T) string {
 	return string(source)
 }
 
-// wantAccessible fails the test for what axe-core, which the page has, finds wrong with it by rules.
+// wantAccessible fails the test for violations of rules that axe-core finds. The page must have axe-core.
 func (c *chromium) wantAccessible(rules, name string) {
 	c.Helper()
 	var found string
@@ -192,7 +192,7 @@ func (c *chromium) wantAccessible(rules, name string) {
 	}
 }
 
-// wantNoSidewaysScroll fails the test for a page that is wider than the screen.
+// wantNoSidewaysScroll fails the test if the page is wider than the screen.
 func (c *chromium) wantNoSidewaysScroll(name string) {
 	c.Helper()
 	var over int
@@ -202,7 +202,7 @@ func (c *chromium) wantNoSidewaysScroll(name string) {
 	}
 }
 
-// campaign fills a world with what the pages have to show.
+// campaign fills a world with objects for every page.
 func (w *world) campaign() (l sandbox.Lease, execID string) {
 	w.Helper()
 	w.environment("catan-7", model, func(p *sandbox.PutEnvironment) {
@@ -264,7 +264,7 @@ func (w *world) campaign() (l sandbox.Lease, execID string) {
 		w.Fatal(err)
 	}
 	w.deliver("msg_28WPBgLlAfxdpx2AI54pPJ85f4W", "task.complete", "coding-parser", "")
-	w.environment("rpg-shadowvale", func(p *sandbox.PutEnvironment) { // of which most is spent
+	w.environment("rpg-shadowvale", func(p *sandbox.PutEnvironment) { // most of its budget is spent
 		p.Type, p.Budget = sandbox.TypeRPG, &sandbox.Budget{Monthly: sandbox.USD / 50}
 	})
 	return l, execID
@@ -276,7 +276,7 @@ func TestInChromiumALeaseIsWatchedAndExpired(t *testing.T) {
 	w := newWorld(t)
 	l, _ := w.campaign()
 	c := w.startChromium()
-	c.open("/ui/leases?environment=catan-7") // leads to the log-in, and back
+	c.open("/ui/leases?environment=catan-7") // redirects to the login, and back
 	c.run(chromedp.SendKeys("#token", w.token("ops", sandbox.ScopeLease)+kb.Enter, chromedp.ByQuery),
 		chromedp.WaitVisible("#leases table", chromedp.ByQuery))
 	c.click(fmt.Sprintf(`a[href="%s"]`, w.pathOf("{lease}", l, "")))
@@ -346,7 +346,7 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 		}
 		if p.name == "error" {
 			c.mu.Lock()
-			c.quiet = true // the browser complains of its status
+			c.quiet = true // the browser complains about its status
 			c.mu.Unlock()
 		}
 		c.open(strings.ReplaceAll(w.pathOf(p.path, l, execID), "{token}", tokens[0].ID))
@@ -365,7 +365,7 @@ func TestInChromiumPagesAreAccessibleAndLookRight(t *testing.T) {
 	}
 }
 
-// play has a lease's sandbox use CPU for 40 minutes, of some of which nothing is known.
+// play makes a lease's sandbox use CPU for 40 minutes, with a gap in the samples.
 func (w *world) play(l sandbox.Lease) {
 	w.Helper()
 	operator := sandbox.WithActor(w.Context(), sandbox.Actor{Name: "token:operator", Address: "192.0.2.7"})
@@ -391,7 +391,8 @@ func (w *world) play(l sandbox.Lease) {
 	}
 }
 
-// TestInChromiumTheKeyboardIsEnough reaches and leaves what is on a page by keys alone, and sees where it is.
+// TestInChromiumTheKeyboardIsEnough reaches and leaves the controls of a page by keys alone, and checks that the focus
+// is visible.
 func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 	t.Parallel()
 	needsBrowser(t)
@@ -433,7 +434,7 @@ func TestInChromiumTheKeyboardIsEnough(t *testing.T) {
 		return text
 	}
 	c.eventually("the search has the focus", func() bool { return active("document.activeElement.id") == "q" })
-	c.run(chromedp.KeyEvent("g"), chromedp.KeyEvent("l")) // are typed there
+	c.run(chromedp.KeyEvent("g"), chromedp.KeyEvent("l")) // the keys are typed into the field
 	if text := active(`document.getElementById("q").value`); text != "gl" {
 		t.Errorf("the search has the text %q", text)
 	}

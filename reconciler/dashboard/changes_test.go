@@ -22,7 +22,7 @@ func (w *world) env(id string) sandbox.Environment {
 	return e
 }
 
-// send asks for a change and sends the form of its confirmation.
+// send requests a change and sends the form of its confirmation.
 func (b *browser) send(path string, form url.Values) answer {
 	b.w.Helper()
 	form.Set("csrf", b.csrf)
@@ -33,7 +33,7 @@ func TestEnvironmentsAreEndedAndReopened(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	l, _ := w.game()
-	w.Pass(time.Second) // an environment does not end in the instant in which its last lease began
+	w.Pass(time.Second) // an environment cannot end in the instant in which its last lease began
 	reader := w.loggedIn(w.token("reads", sandbox.ScopeRead))
 	if body := reader.get("/ui/environments/catan-7").body; strings.Contains(body, "/end\"") {
 		t.Errorf("a reader is offered the end: %s", body)
@@ -78,7 +78,7 @@ func TestEnvironmentsAreEndedAndReopened(t *testing.T) {
 	}
 }
 
-// attempt is a denied attempt of a lease's sandbox.
+// attempt returns a denied attempt of a lease's sandbox.
 func attempt(l sandbox.Lease, verdict sandbox.EgressVerdict, host, reason string, w *world) sandbox.EgressRecord {
 	return sandbox.EgressRecord{
 		Kind: sandbox.EgressClosed, SandboxID: l.SandboxID, Verdict: verdict,
@@ -155,7 +155,7 @@ func TestHostsAreCountedAndAllowed(t *testing.T) {
 	}
 }
 
-// TestOperatorsWhoAllowHostsAtOnceLoseNoRule, on either database.
+// TestOperatorsWhoAllowHostsAtOnceLoseNoRule tests both databases.
 func TestOperatorsWhoAllowHostsAtOnceLoseNoRule(t *testing.T) {
 	t.Parallel()
 	onBothDatabases(t, func(t *testing.T, w *world) {
@@ -163,7 +163,7 @@ func TestOperatorsWhoAllowHostsAtOnceLoseNoRule(t *testing.T) {
 		var operators sync.WaitGroup
 		for i := range 6 {
 			b := w.loggedIn(w.token(fmt.Sprintf("ops-%d", i), sandbox.ScopeAdmin))
-			b.get("/ui/tokens") // whose forms have the CSRF token
+			b.get("/ui/tokens") // their forms have the CSRF token
 			operators.Go(func() {
 				form := url.Values{"host": {fmt.Sprintf("host-%d.example", i)}, "port": {"443"}}
 				if a := b.send("/ui/environments/catan-7/allow", form); a.StatusCode != http.StatusSeeOther {

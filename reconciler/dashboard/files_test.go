@@ -17,7 +17,7 @@ func (w *world) write(l sandbox.Lease, path, content string) {
 	}
 }
 
-// TestFilesAreShownAndNotChanged: directories first, of a bounded size, and names of others are text.
+// TestFilesAreShownAndNotChanged: directories come first, sizes are bounded, and names of files are escaped.
 func TestFilesAreShownAndNotChanged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -65,7 +65,7 @@ func TestFilesAreShownAndNotChanged(t *testing.T) {
 	}
 }
 
-// TestLookingAtFilesWakesNothing: only the user does.
+// TestLookingAtFilesWakesNothing: only the user wakes a sandbox.
 func TestLookingAtFilesWakesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -94,7 +94,7 @@ func TestLookingAtFilesWakesNothing(t *testing.T) {
 	}
 }
 
-// TestTheLogOfAProcessIsShown, its end only, and it wakes no sandbox.
+// TestTheLogOfAProcessIsShown: the page shows only the end, and wakes no sandbox.
 func TestTheLogOfAProcessIsShown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -143,7 +143,7 @@ func TestTheLogOfAProcessIsShown(t *testing.T) {
 	}
 }
 
-// TestSessionsAreShownWithTheirRecordings of a bounded size.
+// TestSessionsAreShownWithTheirRecordings, of a bounded size.
 func TestSessionsAreShownWithTheirRecordings(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,12 +12,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// mark is added to all that a request says. Of it no page may hold what would be markup, or the end of an attribute.
+// mark is added to every part of a request. No page may contain it as markup, or as the end of an attribute.
 const mark = `<mark-"'>`
 
 var marked = regexp.MustCompile(`<mark-|mark-"|mark-&#34;'`)
 
-// FuzzPages asks for pages and sends forms as nobody's browser would, logged in and not.
+// FuzzPages requests pages and sends forms that no browser would, logged in and not.
 func FuzzPages(f *testing.F) {
 	w := newWorld(f)
 	l, exec := w.game()
@@ -55,14 +55,14 @@ func FuzzPages(f *testing.F) {
 	f.Add(true, false, "/ui/logout", "", "csrf=x", "")
 	f.Fuzz(func(t *testing.T, in, get bool, path, query, form, cookie string) {
 		u, err := url.Parse("http://reconciler.example" + path + "?" + query)
-		if err != nil || u.Host != "reconciler.example" || u.Path == "/ui/live" { // which does not end
+		if err != nil || u.Host != "reconciler.example" || u.Path == "/ui/live" { // /ui/live does not end
 			return
 		}
 		values := u.Query()
 		for name := range values {
 			values[name][0] += mark
 		}
-		if len(values) > 0 && len(query)%2 == 0 { // the other half is asked for as it stands
+		if len(values) > 0 && len(query)%2 == 0 { // the other half is requested unchanged
 			u.RawQuery = values.Encode()
 		}
 		method, body := http.MethodGet, ""
@@ -92,7 +92,7 @@ func FuzzPages(f *testing.F) {
 	})
 }
 
-// checkAnswer checks what holds of every answer.
+// checkAnswer checks the properties of every answer.
 func checkAnswer(t *testing.T, a *httptest.ResponseRecorder, what string) {
 	t.Helper()
 	h := a.Header()

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// rowNames returns the texts of the row headers of a page, in their order.
+// rowNames returns the texts of the row headers of a page, in order.
 func rowNames(page string) (names []string) {
 	for _, m := range regexp.MustCompile(`(?s)<th scope="row"[^>]*>(.*?)</th>`).FindAllStringSubmatch(page, -1) {
 		names = append(names, textOf(m[1]))
@@ -20,7 +20,7 @@ func rowNames(page string) (names []string) {
 	return names
 }
 
-// linkTo returns the address of the first link of a page with a text.
+// linkTo returns the URL of the first link of a page with a text.
 func (a answer) linkTo(t *testing.T, text string) string {
 	t.Helper()
 	for _, m := range regexp.MustCompile(`(?s)<a [^>]*href="([^"]*)"[^>]*>(.*?)</a>`).FindAllStringSubmatch(a.body, -1) {
@@ -89,7 +89,7 @@ func leasesAreFoundAndSorted(t *testing.T, w *world) {
 	}
 }
 
-// TestFailedCommandsAreRed: with their exit code, and nobody has to read a column for it.
+// TestFailedCommandsAreRed: they show their exit code, and need no extra column for it.
 func TestFailedCommandsAreRed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -112,7 +112,7 @@ func TestFailedCommandsAreRed(t *testing.T) {
 	}
 }
 
-// TestTheLifeOfALeaseIsDrawn in lanes, with the words for who cannot see them.
+// TestTheLifeOfALeaseIsDrawn in lanes, with text for users who cannot see them.
 func TestTheLifeOfALeaseIsDrawn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,7 +148,7 @@ func TestTheLifeOfALeaseIsDrawn(t *testing.T) {
 	}
 }
 
-// TestCostsAreStackedAndForecast: the parts of a month are shown apart, and only accounts have fees.
+// TestCostsAreStackedAndForecast: the parts of a month are separate, and only accounts have fees.
 func TestCostsAreStackedAndForecast(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -184,7 +184,7 @@ func TestCostsAreStackedAndForecast(t *testing.T) {
 	}
 }
 
-// TestNumbersAreFormatted as people read them.
+// TestNumbersAreFormatted for people.
 func TestNumbersAreFormatted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

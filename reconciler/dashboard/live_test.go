@@ -15,14 +15,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// followed is a page that follows: changes gets one for each change that it was told of, and is closed when it
-// is cut off.
+// followed is a page that follows. changes gets an element for each notification, and is closed when the page is
+// disconnected.
 type followed struct {
 	changes chan struct{}
 	end     context.CancelFunc
 }
 
-// follow opens what a page follows, as of the ledger's latest event.
+// follow opens the live updates of a page, from the ledger's latest event.
 func (b *browser) follow(query string) *followed {
 	b.w.Helper()
 	info, err := b.w.Service.Ledger(b.w.Context())
@@ -58,7 +58,7 @@ func (b *browser) follow(query string) *followed {
 	return f
 }
 
-// wantChange waits until the page is told of a change.
+// wantChange waits until the page is notified of a change.
 func (w *world) wantChange(f *followed, of string) {
 	w.Helper()
 	select {
@@ -77,7 +77,7 @@ func TestAPageIsToldOfWhatChangesAndOfNothingElse(t *testing.T) {
 	l, _ := w.game()
 	other := w.acquire("did:plc:bob", "rpg-1")
 	all := w.loggedIn(w.token("all", sandbox.ScopeRead)).follow("")
-	w.wantChange(all, "what happened until the feed was there") // the first follower always is
+	w.wantChange(all, "what happened until the feed was there") // the first follower is always notified
 	rpg := w.loggedIn(w.token("rpg", sandbox.ScopeRead, "rpg-*")).follow("")
 	one := w.loggedIn(w.token("one", sandbox.ScopeRead)).follow("lease=" + url.QueryEscape(l.ID))
 
@@ -86,7 +86,7 @@ func TestAPageIsToldOfWhatChangesAndOfNothingElse(t *testing.T) {
 	w.wantChange(one, "a command in its lease")
 	w.run(other.ID, "echo", "again")
 	w.wantChange(rpg, "a command in its environment")
-	for len(one.changes) > 0 { // of the first command, which has several events
+	for len(one.changes) > 0 { // the first command has several events
 		<-one.changes
 	}
 	if len(rpg.changes) > 1 {
@@ -94,14 +94,14 @@ func TestAPageIsToldOfWhatChangesAndOfNothingElse(t *testing.T) {
 	}
 }
 
-// TestAPageThatWasReadBeforeAChangeIsToldOfItWhenItFollows: nothing falls between reading and following.
+// TestAPageThatWasReadBeforeAChangeIsToldOfItWhenItFollows: no change between reading and following is lost.
 func TestAPageThatWasReadBeforeAChangeIsToldOfItWhenItFollows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	l, _ := w.game()
 	b := w.loggedIn(w.token("ops", sandbox.ScopeRead))
 	w.wantChange(b.follow(""), "the beginning")
-	late := b.follow("lease=" + url.QueryEscape(l.ID) + "&after=1") // the first of two counts
+	late := b.follow("lease=" + url.QueryEscape(l.ID) + "&after=1") // the page misses the second of two events
 	w.wantChange(late, "what happened after the event that it was read as of")
 }
 

@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestUnderLoad: with many leases a page is as large and comes as fast as with few, and with many pages open all of
-// them are told of what changes.
+// TestUnderLoad: with many leases, a page is as small and as fast as with few. With many open pages, all of them are
+// notified of changes.
 func TestUnderLoad(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
@@ -80,15 +80,15 @@ func TestUnderLoad(t *testing.T) {
 	}
 }
 
-// heap is what the process uses of it after a collection, in bytes.
+// heap returns the live heap after a garbage collection, in bytes.
 func heap() int64 {
 	runtime.GC()
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
-	return int64(m.HeapAlloc) //nolint:gosec // no machine has so much
+	return int64(m.HeapAlloc) //nolint:gosec // no heap is that large
 }
 
-// pipes is a listener whose connections hold nothing back: what is not read blocks who writes it.
+// pipes is a listener with unbuffered connections: unread data blocks its writer.
 type pipes struct {
 	conns chan net.Conn
 	done  chan struct{}
@@ -111,7 +111,7 @@ func (p *pipes) Close() error {
 
 func (p *pipes) Addr() net.Addr { return &net.UnixAddr{Name: "pipe", Net: "unix"} }
 
-// TestABrowserThatDoesNotReadDelaysNoOther: it is cut off, and others are told as if it were not there.
+// TestABrowserThatDoesNotReadDelaysNoOther: the dashboard disconnects it, and notifies other pages without delay.
 func TestABrowserThatDoesNotReadDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, func(_ *api.Config, d *dashboard.Config) { d.StreamTimeout = 2 * time.Second })
@@ -137,7 +137,7 @@ func TestABrowserThatDoesNotReadDelaysNoOther(t *testing.T) {
 	}
 	defer func() { _ = resp.Body.Close() }()
 
-	// It reads no more, while the other page is told of one command after the other.
+	// It reads no more, while the other page is notified of one command after the other.
 	f := b.follow("")
 	for range 3 {
 		w.run(l.ID, "echo", "again")

@@ -30,7 +30,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// provided is a world whose users log in at a provider, by one or several reconcilers.
+// provided is a world whose users log in at a provider, through one or several reconcilers.
 type provided struct {
 	*world
 	provider *oidctest.Provider
@@ -106,10 +106,10 @@ func newProvidedOf(t testing.TB, origin string, replicas []replica, change ...fu
 
 const site = "https://sandbox.example"
 
-// secure are the headers of a proxy that ends TLS.
+// secure are the headers of a proxy that terminates TLS.
 var secure = []string{"X-Forwarded-Proto", "https"}
 
-// begin begins a login in a browser, and returns the path that the provider leads back to.
+// begin starts a login in a browser, and returns the path to which the provider redirects.
 func (p *provided) begin(b *browser, next string) string {
 	p.Helper()
 	a := b.get("/ui/login/oidc?next="+url.QueryEscape(next), secure...)
@@ -123,7 +123,7 @@ func (p *provided) begin(b *browser, next string) string {
 	return back.RequestURI()
 }
 
-// user is a browser in which a user has logged in.
+// user returns a browser in which a user has logged in.
 func (p *provided) user(groups ...string) *browser {
 	p.Helper()
 	p.provider.SetUser("248289", "ann@example.com", groups...)
@@ -247,7 +247,7 @@ func TestALoginOfAUserHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 	}
 }
 
-// Replicas on PostgreSQL share the ledger and the client secret, and nothing else.
+// Replicas on PostgreSQL only share the ledger and the client secret.
 func TestALoginBeginsAtOneReplicaOnPostgreSQLAndEndsAtAnother(t *testing.T) {
 	t.Parallel()
 	url := postgrestest.New(t)
@@ -259,13 +259,13 @@ func TestALoginBeginsAtOneReplicaOnPostgreSQLAndEndsAtAnother(t *testing.T) {
 	newProvidedOf(t, site, replicas).logsInAndOutEverywhere()
 }
 
-// logsInAndOutEverywhere begins a login at the first reconciler and ends it at the second one, and logs out there.
+// logsInAndOutEverywhere starts a login at the first reconciler and finishes it at the second one, and logs out there.
 func (p *provided) logsInAndOutEverywhere() {
 	t := p.TB
 	t.Helper()
 	b, there := p.browser(), p.others[0]
 	back := p.begin(b, "/ui/")
-	b.w = there // the load balancer leads elsewhere
+	b.w = there // the load balancer selects another reconciler
 	if a := b.get(back, secure...); a.StatusCode != http.StatusOK {
 		t.Fatalf("the other reconciler answers %d: %s", a.StatusCode, a.body)
 	}
@@ -287,7 +287,7 @@ func (p *provided) logsInAndOutEverywhere() {
 	}
 }
 
-// TestACookieOfAnotherUserIsUnknown changes what a cookie says, and its kind.
+// TestACookieOfAnotherUserIsUnknown changes the user in a cookie, and its kind.
 func TestACookieOfAnotherUserIsUnknown(t *testing.T) {
 	t.Parallel()
 	p := newProvided(t, site, 1)
@@ -308,7 +308,7 @@ func TestACookieOfAnotherUserIsUnknown(t *testing.T) {
 	}
 }
 
-// TestNoLoginIsForced: another site can neither log a browser in as its own user, nor keep a cookie of before.
+// TestNoLoginIsForced: another site can neither log a browser in as its own user, nor keep an earlier cookie valid.
 func TestNoLoginIsForced(t *testing.T) {
 	t.Parallel()
 	p := newProvided(t, site, 1)
@@ -322,13 +322,13 @@ func TestNoLoginIsForced(t *testing.T) {
 	if a := victim.get(answer, secure...); a.StatusCode != http.StatusUnauthorized || len(victim.cookies) != 0 {
 		t.Errorf("the answer of another login ends with %d %v", a.StatusCode, victim.cookies)
 	}
-	// The attempt has ended, so not even its own answer counts.
+	// The attempt has ended, so even its own answer is rejected.
 	mine := p.begin(victim, "/ui/")
 	victim.get(answer, secure...)
 	if a := victim.get(mine, secure...); a.StatusCode != http.StatusUnauthorized {
 		t.Errorf("after a wrong answer the right one ends with %d", a.StatusCode)
 	}
-	// The login has a new id, whatever the browser sent.
+	// The login has a new id, whatever cookie the browser sent.
 	victim.cookies["__Host-sandbox_login"] = "fixed"
 	if a := victim.get(p.begin(victim, "/ui/"), secure...); a.StatusCode != http.StatusOK ||
 		len(victim.cookies["__Host-sandbox_login"]) < 43 {
@@ -395,7 +395,7 @@ func TestWithoutTheProviderTokensLogIn(t *testing.T) {
 	}
 }
 
-// TestInChromiumAUserLogsInAtTheProvider: the provider is another site, so the browser keeps SameSite.
+// TestInChromiumAUserLogsInAtTheProvider: the provider is another site, so the browser enforces SameSite.
 func TestInChromiumAUserLogsInAtTheProvider(t *testing.T) {
 	t.Parallel()
 	needsBrowser(t)
@@ -408,7 +408,7 @@ func TestInChromiumAUserLogsInAtTheProvider(t *testing.T) {
 		width        int64
 	}{{"light", "light", 1280}, {"dark", "dark", 1280}, {"phone", "light", 390}} {
 		c.theme(look.scheme, look.width)
-		c.open("/ui/leases?environment=catan-7") // leads to the log-in, and back
+		c.open("/ui/leases?environment=catan-7") // redirects to the login, and back
 		c.run(chromedp.Evaluate(axe, nil))
 		c.wantAccessible("{}", "login-oidc-"+look.name)
 		c.wantNoSidewaysScroll("login-oidc-" + look.name)
@@ -423,7 +423,7 @@ func TestInChromiumAUserLogsInAtTheProvider(t *testing.T) {
 	c.see("Log in with")
 	p.provider.SetUser("1", "bob@example.com", "others")
 	c.mu.Lock()
-	c.quiet = true // the browser complains of the status
+	c.quiet = true // the browser complains about the status
 	c.mu.Unlock()
 	c.click(`a[href^="/ui/login/oidc"]`)
 	c.see("none of your groups")

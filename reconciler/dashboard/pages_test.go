@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// pages are all pages about the lease of did:plc:ann in catan-7 and the command x, or about everything, with what
-// they show; {lease} is the lease's address.
+// pages are all pages about the lease of did:plc:ann in catan-7, about its command x, or about everything, with their
+// expected text. {lease} is the lease's path.
 var pages = map[string]string{
 	"/ui/":                          "catan-7",
 	"/ui/environments/catan-7":      "game:1",
@@ -42,7 +42,7 @@ var pages = map[string]string{
 	"{lease}/execs/{exec}":          "hello",
 }
 
-// doings are what changes a lease, each with what its confirmation says.
+// doings are the actions on a lease, each with the text of its confirmation.
 var doings = map[string]string{
 	"{lease}/renew": "starts again", "{lease}/sleep": "until its next use", "{lease}/expire": "cannot be undone",
 }
@@ -123,7 +123,7 @@ func TestAgentsAreListed(t *testing.T) {
 	}
 }
 
-// TestTheOverviewCountsWhatTheCallerMaySee tells the cost of all only who may see all.
+// TestTheOverviewCountsWhatTheCallerMaySee: only callers who may see everything see the total cost.
 func TestTheOverviewCountsWhatTheCallerMaySee(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -146,7 +146,7 @@ func TestTheOverviewCountsWhatTheCallerMaySee(t *testing.T) {
 	}
 }
 
-// TestCostsAreShownAgainstTheBudget of the environment that is chosen, or of each.
+// TestCostsAreShownAgainstTheBudget of the selected environment, or of each.
 func TestCostsAreShownAgainstTheBudget(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -171,8 +171,8 @@ func TestCostsAreShownAgainstTheBudget(t *testing.T) {
 	}
 }
 
-// TestPagesNeedScopesAndEnvironmentsAsTheAPIDoes asks for every page with every scope, for its environment, for
-// others and for none.
+// TestPagesNeedScopesAndEnvironmentsAsTheAPIDoes requests every page with every scope, for its environment, for others
+// and for none.
 func TestPagesNeedScopesAndEnvironmentsAsTheAPIDoes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -267,7 +267,7 @@ func TestPagesLeadWhoHasNotLoggedInToTheLogInAndBack(t *testing.T) {
 		"javascript:alert(1)":      "/ui/",
 	} {
 		if next == "/ui/../v1/leases" {
-			leads = next // on this server, where everybody is asked who they are
+			leads = next // to another page of this server, which checks the login
 		}
 		if a := w.browser().
 			post("/ui/login", url.Values{"token": {token}, "next": {next}}); a.Header.Get("Location") != leads &&
@@ -338,7 +338,7 @@ func TestListOfLeasesIsPagedAndFiltered(t *testing.T) {
 	}
 }
 
-// Labels lead to the leases that have them.
+// A label links to the leases that have it.
 func TestLabelsAreLinks(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard"
 )
 
-// described is what the reference must show of an OpenAPI document.
+// described is the part of an OpenAPI document that the reference must show.
 type described struct {
 	Paths map[string]map[string]struct {
 		OperationID          string
@@ -188,7 +188,7 @@ func TestInChromiumTheReferenceIsAccessibleAndLooksRight(t *testing.T) {
 	}
 }
 
-// shootScreen writes a picture of what the screen shows.
+// shootScreen saves a picture of the screen.
 func (c *chromium) shootScreen(name string) {
 	c.Helper()
 	var png []byte

@@ -97,8 +97,8 @@ func TestTheCookieIsForThisSiteAndNoScript(t *testing.T) {
 	}
 }
 
-// TestWhatAProxyClaimsIsBelievedOfTrustedOnesOnly: a cookie that any client could have made Secure would not
-// come back over a connection in clear.
+// TestWhatAProxyClaimsIsBelievedOfTrustedOnesOnly: otherwise any client could get a Secure cookie over plain HTTP,
+// which the browser would not return.
 func TestWhatAProxyClaimsIsBelievedOfTrustedOnesOnly(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -210,8 +210,8 @@ func TestLogInsThatFailAreThrottledByAddressAsTheAPIsAre(t *testing.T) {
 	}
 }
 
-// TestFormsOfOtherSitesAreRefused sends what another site could make a browser send with the cookie, if the
-// browser did not keep SameSite.
+// TestFormsOfOtherSitesAreRefused sends what another site could make a browser send with the cookie, if the browser
+// ignored SameSite.
 func TestFormsOfOtherSitesAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -259,7 +259,7 @@ func TestFormsAreBounded(t *testing.T) {
 	}
 }
 
-// TestNoSecretIsShownKeptOrLogged looks for a token, a log-in's id and a secret's value where they must not be.
+// TestNoSecretIsShownKeptOrLogged looks for a token, a login's id and a secret's value where they must not be.
 func TestNoSecretIsShownKeptOrLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// usagePage is the page of a lease's usage in parts.
+// usagePage is the usage page of a lease, split into parts.
 type usagePage struct {
 	answer
 	rows  []string // of the table, the latest first

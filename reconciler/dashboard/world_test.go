@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(postgrestest.M(m)) }
 
-// world is a dashboard on the service in process.
+// world is a dashboard of a service in the same process.
 type world struct {
 	testing.TB
 	servicetest.Env
@@ -98,7 +98,7 @@ func serve(t testing.TB, env servicetest.Env, store *ledger.Store,
 	return w
 }
 
-// token makes a token and returns its text.
+// token creates a token and returns its text.
 func (w *world) token(name string, scope sandbox.Scope, environments ...string) string {
 	w.Helper()
 	made, err := w.registry.CreateToken(w.Context(),
@@ -109,7 +109,7 @@ func (w *world) token(name string, scope sandbox.Scope, environments ...string) 
 	return string(made.Text)
 }
 
-// browser is somebody at a browser, who follows no redirects.
+// browser is a user's browser that follows no redirects.
 type browser struct {
 	w       *world
 	cookies map[string]string
@@ -118,7 +118,7 @@ type browser struct {
 
 func (w *world) browser() *browser { return &browser{w: w, cookies: map[string]string{}} }
 
-// loggedIn is a browser in which somebody has logged in with a token.
+// loggedIn returns a browser that has logged in with a token.
 func (w *world) loggedIn(token string) *browser {
 	w.Helper()
 	b := w.browser()
@@ -192,7 +192,7 @@ func (b *browser) do(r *http.Request) answer {
 	return answer{resp, string(body)}
 }
 
-// environment makes an environment.
+// environment creates an environment.
 func (w *world) environment(id string, change ...func(*sandbox.PutEnvironment)) {
 	w.Helper()
 	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeCatan, Image: "game:1"}}
@@ -224,7 +224,7 @@ func (w *world) serve(l sandbox.Lease, name, description string, command ...stri
 	}
 }
 
-// think has a lease's sandbox make a call that ended, one that was interrupted and one that runs.
+// think makes a lease's sandbox call a model: one call ends, one is interrupted and one still runs.
 func (w *world) think(l sandbox.Lease, route string) {
 	w.Helper()
 	call := sandbox.LLMCall{LeaseID: l.ID, Generation: l.Generation, SandboxID: l.SandboxID, AgentDID: l.AgentDID,
@@ -257,8 +257,8 @@ func (w *world) run(lease string, command ...string) string {
 	return r.ExecID
 }
 
-// game is an environment with one lease, in which a command was run, one whose sandbox was removed by somebody
-// else, and a message that matched nothing.
+// game creates an environment with two leases: one has run a command, and the sandbox of the other was removed out of
+// band. It also sends a message that matches nothing.
 func (w *world) game() (sandbox.Lease, string) {
 	w.Helper()
 	w.environment("catan-7", model, func(p *sandbox.PutEnvironment) { p.Labels = map[string]string{"team": "red"} })
@@ -271,7 +271,7 @@ func (w *world) game() (sandbox.Lease, string) {
 	return l, w.run(l.ID, "echo", "hello")
 }
 
-// deliver sends a condition, of an agent or of all of them.
+// deliver sends a condition for one agent, or for all of them.
 func (w *world) deliver(id, condition, environment, agent string) sandbox.Receipt {
 	w.Helper()
 	c := sandbox.Condition{
@@ -290,7 +290,7 @@ func (w *world) deliver(id, condition, environment, agent string) sandbox.Receip
 	return r
 }
 
-// eventually waits until ok, for at most a minute.
+// eventually waits until ok returns true, for at most a minute.
 func (w *world) eventually(what string, ok func() bool) {
 	w.Helper()
 	testwait.Until(w, time.Minute, what, ok)

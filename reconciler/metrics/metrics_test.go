@@ -24,7 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// counted is a source whose counts are a function's, with one backend.
+// counted is a source with one backend whose counts come from a function.
 type counted struct {
 	counts func(ctx context.Context) (leasing.Counts, error)
 	up     bool
@@ -36,7 +36,7 @@ func (c counted) Reachable() map[sandbox.Backend]bool {
 	return map[sandbox.Backend]bool{sandbox.Docker: c.up}
 }
 
-// busy is a reconciler that has something of each kind.
+// busy is a reconciler with objects of each kind.
 var busy = counted{up: true, counts: func(context.Context) (leasing.Counts, error) {
 	return leasing.Counts{
 		Sandboxes: []counts.Group{
@@ -50,7 +50,7 @@ var busy = counted{up: true, counts: func(context.Context) (leasing.Counts, erro
 	}, nil
 }}
 
-// scrape reads the metrics of a reconciler that has done something of each kind.
+// scrape reads the metrics of a reconciler that has done work of each kind.
 func scrape(t *testing.T, source metrics.Source) string {
 	t.Helper()
 	m := metrics.New("1.2.3")
@@ -152,7 +152,7 @@ func TestMetricsSayThatTheLedgerIsAway(t *testing.T) {
 	}
 }
 
-// TestMetricsAreAnsweredWhileTheLedgerHangs, whose counts end with nothing: at most one is under way.
+// TestMetricsAreAnsweredWhileTheLedgerHangs: its counts never end, so at most one runs.
 func TestMetricsAreAnsweredWhileTheLedgerHangs(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

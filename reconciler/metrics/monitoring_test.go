@@ -13,7 +13,7 @@ import (
 
 const monitoring = "../../examples/monitoring/"
 
-// TestMonitoringAsksForMetricsThatThereAre reads the rules and the dashboard that operators are given.
+// TestMonitoringAsksForMetricsThatThereAre reads the alerts and the dashboard for operators.
 func TestMonitoringAsksForMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	text := scrape(t, busy)
@@ -38,7 +38,7 @@ func TestMonitoringAsksForMetricsThatThereAre(t *testing.T) {
 	}
 }
 
-// TestEveryAlertSaysWhatToDo and is one of those that alerts_test.yaml has fire.
+// TestEveryAlertSaysWhatToDo, and alerts_test.yaml makes each alert fire.
 func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	t.Parallel()
 	var file struct {
@@ -77,8 +77,7 @@ func TestEveryAlertSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// TestTheDashboardCanBeRead: each panel says what it shows, in which unit, from the data source that was chosen, and
-// none lies over another.
+// TestTheDashboardCanBeRead: each panel has a description, a unit and the selected data source, and no panels overlap.
 func TestTheDashboardCanBeRead(t *testing.T) {
 	t.Parallel()
 	type position struct{ X, Y, W, H int }

@@ -73,7 +73,7 @@ func (w *world) secret(text string) string {
 	return file
 }
 
-// client starts a client of the provider, which ends with the test.
+// client starts a client of the provider, which stops at the end of the test.
 func (w *world) client(change ...func(*oidc.Config)) *oidc.Provider {
 	w.Helper()
 	config := w.config
@@ -94,7 +94,7 @@ func (w *world) client(change ...func(*oidc.Config)) *oidc.Provider {
 	return p
 }
 
-// ready is client once the provider has answered.
+// ready is client, after the provider has answered.
 func (w *world) ready() *oidc.Provider {
 	w.Helper()
 	p := w.client()
@@ -107,7 +107,7 @@ func (w *world) eventually(what string, ok func() bool) {
 	testwait.Until(w, time.Minute, what, ok)
 }
 
-// begin begins a login, and has the user log in at the provider.
+// begin starts a login, and logs the user in at the provider.
 func (w *world) begin(p *oidc.Provider, next string) (cookie string, answer url.Values) {
 	w.Helper()
 	redirect, cookie, err := p.Begin(next)
@@ -128,7 +128,7 @@ func (w *world) logIn(p *oidc.Provider) (oidc.Login, error) {
 	return l, err
 }
 
-// wantRefused fails the test unless the error is a refusal that says a text.
+// wantRefused fails the test unless the error is a refusal with a text.
 func (w *world) wantRefused(what string, err error, says string) {
 	w.Helper()
 	if sandbox.CodeOf(err) != sandbox.Unauthenticated || !strings.Contains(err.Error(), says) {
@@ -217,7 +217,7 @@ func TestALoginEndsWithTheIDTokenOrAfterEightHours(t *testing.T) {
 	}
 }
 
-// TestForgedIDTokensAreRefused: each row is an ID token that the provider did not make for this login.
+// TestForgedIDTokensAreRefused: each row is an ID token that the provider did not issue for this login.
 func TestForgedIDTokensAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -273,7 +273,8 @@ func TestForgedIDTokensAreRefused(t *testing.T) {
 	}
 }
 
-// TestAnswersOfOtherLoginsAreRefused: each row is an answer in a browser that did not begin the login, or twice.
+// TestAnswersOfOtherLoginsAreRefused: each row is an answer in a browser that did not start the login, or a repeated
+// answer.
 func TestAnswersOfOtherLoginsAreRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -309,7 +310,7 @@ func TestAnswersOfOtherLoginsAreRefused(t *testing.T) {
 	}
 	w.wantRefused("the same answer again", finish(mine, answer), "invalid_grant")
 
-	// A forged attempt, as another site of the domain could set it.
+	// A forged attempt, which another site of the domain could set.
 	text, err := base64.RawURLEncoding.DecodeString(strings.Split(mine, ".")[0])
 	if err != nil {
 		t.Fatal(err)
@@ -322,7 +323,7 @@ func TestAnswersOfOtherLoginsAreRefused(t *testing.T) {
 	w.pass(oidc.AttemptLifetime)
 	w.wantRefused("a late answer", finish(late, answer), "took longer")
 
-	// A code that the provider gave to another user's login has another nonce, even where PKCE is ignored.
+	// A code from another user's login has another nonce, even if PKCE is ignored.
 	calls := w.provider.Calls()
 	w.wantRefused("garbage", finish("x.y", url.Values{"code": {"x"}, "state": {"x"}}), "no login in progress")
 	if w.provider.Calls() != calls {
@@ -381,7 +382,7 @@ func TestTheReconcilerStartsWithoutTheProvider(t *testing.T) {
 	}
 }
 
-// TestDiscoveryIsStrict: none of these documents may be used.
+// TestDiscoveryIsStrict: the client must use none of these documents.
 func TestDiscoveryIsStrict(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]any{
@@ -494,7 +495,7 @@ func TestWrongSettingsAreRefused(t *testing.T) {
 	}
 }
 
-// TestNoSecretIsLogged looks for what must stay between the browser, the provider and this program.
+// TestNoSecretIsLogged looks for secrets of the browser, the provider and this program.
 func TestNoSecretIsLogged(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

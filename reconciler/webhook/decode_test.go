@@ -111,7 +111,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what is accepted means the same to a lenient reader, and survives a round trip.
+// FuzzDecode: an accepted body means the same to a lenient decoder, and survives a round trip.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(goodCondition))
 	f.Add([]byte(`{"type":"game.finished","timestamp":"2026-08-01T12:00:00+02:00","data":{"environment_id":"catan-7"}}`))

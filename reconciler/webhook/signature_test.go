@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The vector that the Standard Webhooks libraries publish.
+// The test vector that the Standard Webhooks libraries publish.
 const (
 	vectorSecret    = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 	vectorID        = "msg_p5jXN8AQM9LWM0D4loKWxJek"
@@ -210,8 +210,7 @@ func TestASecretNeverShows(t *testing.T) {
 	}
 }
 
-// FuzzVerify changes a message that was signed. It is accepted only as it was sent, by whatever
-// spelling of its headers.
+// FuzzVerify changes a signed message. Only the original message is accepted, with any spelling of its headers.
 func FuzzVerify(f *testing.F) {
 	f.Add(vectorID, "1614265330", vectorSignature, []byte(vectorBody))
 	f.Add(vectorID, "01614265330", vectorSignature, []byte(vectorBody))

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/cli/table"
 )
 
-// TestNothingPrintedActsOnATerminal: neither in a table nor in JSON, which keeps its value.
+// TestNothingPrintedActsOnATerminal: not in a table, and not in JSON, whose values stay the same.
 func TestNothingPrintedActsOnATerminal(t *testing.T) {
 	t.Parallel()
 	const hostile = "map\u202egnp.exe\u009b31m\u2066"

@@ -126,7 +126,7 @@ func TestMissingPartsOfABackupAreListedInShortLines(t *testing.T) {
 	wantCommand(t, exit.Failed, "was written, but lacks 1 part", "backup", "--ledger", from, dir+"/lacking.tar")
 }
 
-// TestAnInterruptedBackupLeavesNothing interrupts one that waits for its bucket.
+// TestAnInterruptedBackupLeavesNothing interrupts a backup that waits for its bucket.
 func TestAnInterruptedBackupLeavesNothing(t *testing.T) {
 	t.Parallel()
 	i := servetest.New(t)
@@ -163,7 +163,7 @@ func TestAnInterruptedBackupLeavesNothing(t *testing.T) {
 	}
 }
 
-// keepSomething puts a secret and a saved state on a ledger.
+// keepSomething stores a secret and a snapshot in a ledger.
 func keepSomething(t *testing.T, url string, sealed []byte) {
 	t.Helper()
 	bucket, err := snapshotstore.Open(t.Context(), location.SnapshotURL(url))

@@ -16,13 +16,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/oidc"
 )
 
-// TestUsersLogInWithoutARestart: a reconciler starts without its provider, lets a user in once that answers, and takes
-// the role away when the settings do.
+// TestUsersLogInWithoutARestart: a reconciler starts while its provider is down. It lets a user in once the provider
+// answers, and removes the role once the settings do.
 func TestUsersLogInWithoutARestart(t *testing.T) {
 	t.Parallel()
 	provider := oidctest.New(t, time.Now)
 	provider.SetDown(true)
-	const origin = "http://127.0.0.1:1" // where the provider leads; the test goes to the reconciler's address instead
+	const origin = "http://127.0.0.1:1" // where the provider redirects to; the test does not
 	s := servetest.New(t).Serve(func(c *reconciler.Config) {
 		c.Dashboard = true
 		c.OIDC = oidc.Config{Issuer: provider.URL, ClientID: oidctest.ClientID, RedirectURL: origin + oidc.CallbackPath,

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestASecretIsRotatedWhileItIsServed runs the commands beside a reconciler, which finds the change by itself.
+// TestASecretIsRotatedWhileItIsServed runs the commands beside a reconciler, which detects the change by itself.
 func TestASecretIsRotatedWhileItIsServed(t *testing.T) {
 	t.Parallel()
 	i := servetest.New(t)

@@ -17,10 +17,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// install is a directory with the files that serve needs, and a file of settings.
+// install is a directory with the files that serve reads, and a settings file.
 type install struct{ *servetest.Install }
 
-// check runs serve --check with settings and returns what is effective.
+// check runs serve --check with settings, and returns the effective settings.
 func (i install) check(settings string, args ...string) (string, error) {
 	i.Helper()
 	file := i.Write("settings.yaml", settings)
@@ -65,7 +65,7 @@ env-allow:
 	if strings.Contains(out, "hunter2") {
 		t.Error("it shows a password")
 	}
-	// What it prints is a file of settings.
+	// The output is a settings file.
 	again, err := i.check(strings.ReplaceAll(out, "xxxxx", "hunter2"))
 	if err != nil || !strings.Contains(again, "cleanup-ttl: 2h0m0s # environment") ||
 		!strings.Contains(again, "ledger: postgres://sandbox:xxxxx@db/sandbox # file") {
@@ -163,7 +163,7 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 	}
 }
 
-// TestTheGuideNamesEverySetting holds the guide's table and its files of settings against the flags of serve.
+// TestTheGuideNamesEverySetting compares the guide's table and its settings files with the flags of serve.
 func TestTheGuideNamesEverySetting(t *testing.T) {
 	t.Parallel()
 	guide, err := os.ReadFile("../../../templates/guides/operations.md")

@@ -17,13 +17,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/pipetest"
 )
 
-// world is a server behind limits, on which "GET /in" shows a valid credential.
+// world is a server behind limits. "GET /in" presents a valid credential to it.
 type world struct {
 	*testing.T
 	listener *pipetest.Listener
 }
 
-// inWorld runs a test in its own time.
+// inWorld runs a test with a fake clock.
 func inWorld(t *testing.T, limits connlimit.Limits, test func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -55,7 +55,7 @@ func (w *world) dial(from string) net.Conn {
 	return c
 }
 
-// get asks on a connection, which it keeps.
+// get sends a request on a connection, which stays open.
 func (w *world) get(c net.Conn, path string) {
 	w.Helper()
 	if _, err := io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
@@ -67,7 +67,7 @@ func (w *world) get(c net.Conn, path string) {
 	}
 }
 
-// isOpen reports whether a connection is open on which the server sends nothing.
+// isOpen reports whether a connection without pending data is open.
 func (w *world) isOpen(c net.Conn) bool {
 	w.Helper()
 	err := c.SetReadDeadline(time.Now().Add(time.Nanosecond))
@@ -106,7 +106,7 @@ func TestAConnectionWithoutACredentialIsClosedInTime(t *testing.T) {
 		w.get(asking, "/livez")
 		w.get(known, "/in")
 		time.Sleep(29 * time.Second)
-		w.get(asking, "/livez") // which gives it no more time
+		w.get(asking, "/livez") // which does not extend its time
 		w.wantOpen(all, 0, 1, 2)
 		time.Sleep(2 * time.Second)
 		w.wantOpen(all, 2)
@@ -130,7 +130,7 @@ func TestOneAddressHasItsOldestConnectionClosed(t *testing.T) {
 			t.Fatal(err)
 		}
 		synctest.Wait()
-		all[4] = w.dial("192.0.2.1:6") // in the place of one that its peer closed
+		all[4] = w.dial("192.0.2.1:6") // replaces a connection that its peer closed
 		w.wantOpen(all, 0, 2, 4, 5, 7, 8, 9)
 	})
 }
@@ -147,7 +147,7 @@ func TestTheAddressWithTheMostMakesRoom(t *testing.T) {
 	})
 }
 
-// TestAddressesOfManyClients: those of proxies and of unix sockets are bounded by the total alone.
+// TestAddressesOfManyClients: only the total limits proxies and unix sockets.
 func TestAddressesOfManyClients(t *testing.T) {
 	t.Parallel()
 	proxy := netip.MustParseAddr("192.0.2.1")
@@ -163,7 +163,7 @@ func TestAddressesOfManyClients(t *testing.T) {
 		})
 }
 
-// TestACallerWithACredentialIsLetInWhateverOthersDo floods a server, and asks in between.
+// TestACallerWithACredentialIsLetInWhateverOthersDo floods a server, and sends requests with a credential in between.
 func TestACallerWithACredentialIsLetInWhateverOthersDo(t *testing.T) {
 	t.Parallel()
 	inWorld(t, connlimit.Limits{Total: 64, PerAddress: 16, Timeout: time.Minute}, func(w *world) {

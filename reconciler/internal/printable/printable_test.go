@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
 )
 
-// unsafe are the characters that no output may have: controls, and what changes the direction of text.
+// unsafe returns the characters that no output may have: controls, and those that change the direction of text.
 func unsafe() (all []rune) {
 	for r := rune(0); r <= unicode.MaxRune; r++ {
 		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
