@@ -21,7 +21,7 @@ fail() {
 	exit 1
 }
 
-# ours tells whether a program is this one, without running it.
+# ours reports whether a program is this one, without running it.
 ours() {
 	grep -q github.com/sandbox-lease/terraform-provider-sandbox "$1" 2>/dev/null
 }
@@ -107,7 +107,7 @@ main() {
 	)
 
 	mkdir -p "$dir"
-	# A running program cannot be written to, but its name can move to another file.
+	# A running program cannot be overwritten, but another file can replace its name.
 	cp "$work/sandbox" "$dir/.$name.new"
 	chmod 0755 "$dir/.$name.new"
 	mv -f "$dir/.$name.new" "$dir/$name"

@@ -19,7 +19,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestConformance: the libraries and the Go client do the same with a real reconciler, and come through the same faults.
+// TestConformance: the libraries and the Go client behave the same with a real reconciler, and survive the same faults.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	drivers := map[string]func(*world) driver{"Go": startGo}
@@ -49,13 +49,13 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-// conformance is a case of the suite. It has an environment of its own.
+// conformance is a case of the suite. It has its own environment.
 type conformance struct {
 	name string
 	run  func(s *suite)
 }
 
-// cases are what the libraries and the Go client have in common.
+// cases are for the libraries and the Go client.
 var cases = []conformance{
 	{"Commands", commands},
 	{"LargeOutput", largeOutput},
@@ -76,7 +76,7 @@ var cases = []conformance{
 	{"Restart", restart},
 }
 
-// more is what the Go client does not have.
+// more are cases that the Go client does not support.
 var more = []conformance{
 	{"Agents", agents},
 	{"Probes", probes},
@@ -105,7 +105,7 @@ func (s *suite) must(op string, a args) any {
 	return answer
 }
 
-// fails does an operation that must fail with a code and, unless it is "", a reason.
+// fails performs an operation that must fail with a code and, unless it is "", a reason.
 func (s *suite) fails(code sandbox.Code, reason sandbox.Reason, op string, a args) *failure {
 	s.Helper()
 	answer, failed := s.try(op, a)
@@ -173,7 +173,7 @@ func commands(s *suite) {
 	}
 }
 
-// largeOutput: what the reconciler keeps of each stream arrives, and the result says that it is not all.
+// largeOutput: the stored part of each stream arrives, and the result says that it is incomplete.
 func largeOutput(s *suite) {
 	lease := s.lease("did:plc:ada")
 	s.must("start", args{"lease": lease, "id": "large",
@@ -362,7 +362,7 @@ func conditions(s *suite) {
 	s.fails(sandbox.EnvironmentEnded, "", "lease", args{"agent": "did:plc:eve", "environment": s.environment})
 	over := s.must("refresh", args{"lease": lease}).(map[string]any)
 	s.equal("the reason", over["end_reason"], "game.finished: Ada wins")
-	s.must("release", args{"lease": lease}) // it is over: nothing to do
+	s.must("release", args{"lease": lease}) // it has ended: nothing to do
 }
 
 func signatures(s *suite) {
@@ -486,7 +486,7 @@ func probes(s *suite) {
 	}
 }
 
-// abandoned: a program that reads only the first output of a command goes on, and so does the command.
+// abandoned: a program that reads only the first output of a command continues, and so does the command.
 func abandoned(s *suite) {
 	lease := s.lease("did:plc:ada")
 	s.must("start", args{"lease": lease, "id": "abandoned", "command": "echo one; sleep 1000"})
@@ -512,7 +512,7 @@ func TestASignalCancelsACommand(t *testing.T) {
 	s.equal("the state", exec["state"], "cancelled")
 }
 
-// TestTLS: the libraries trust the authorities that they are given, and no others.
+// TestTLS: the libraries trust the given authorities, and no others.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	for _, l := range libraries(t) {
@@ -520,7 +520,7 @@ func TestTLS(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			server := httptest.NewUnstartedServer(w.proxy)
-			server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients that do not trust it
+			server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients reject its certificate
 			server.StartTLS()
 			t.Cleanup(server.Close)
 			authority := filepath.Join(t.TempDir(), "ca.pem")
@@ -538,7 +538,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestPythonUsesTheProxyOfTheEnvironment: Node.js 20 has no such variable.
+// TestPythonUsesTheProxyOfTheEnvironment: Node.js 20 has no such variable, so TypeScript is not tested.
 func TestPythonUsesTheProxyOfTheEnvironment(t *testing.T) {
 	t.Parallel()
 	l := libraries(t)[0]

@@ -38,7 +38,7 @@ func TestEveryOperationHasAMethod(t *testing.T) {
 	}
 }
 
-// TestErrorCodes: both libraries know the codes of the domain.
+// TestErrorCodes: both libraries have the codes of the domain.
 func TestErrorCodes(t *testing.T) {
 	t.Parallel()
 	domain := quoted(t, "../sandbox/errors.go", "The error codes.", ")")
@@ -51,7 +51,8 @@ func TestErrorCodes(t *testing.T) {
 	}
 }
 
-// quoted returns the first quoted word of each line after begin, up to a line that is end or has none of a list.
+// quoted returns the first quoted word of each line after begin, up to the line end. If end is "", it stops at a line
+// without one.
 func quoted(t *testing.T, file, begin, end string) (words []string) {
 	t.Helper()
 	f, err := os.Open(file)
@@ -89,7 +90,7 @@ func TestTheExampleOfTheGuide(t *testing.T) {
 	}
 }
 
-// TestTheReadmes: what the README of a library shows does what it says, as it is printed.
+// TestTheReadmes: the code in the README of a library works as printed.
 func TestTheReadmes(t *testing.T) {
 	t.Parallel()
 	for _, l := range libraries(t) {
@@ -131,7 +132,7 @@ func TestTheReadmeOfTheProject(t *testing.T) {
 	}
 }
 
-// TestTheComparisonWithOtherSystems: our lines of the guide's table are a program that works.
+// TestTheComparisonWithOtherSystems: our lines in the guide's table are a working program.
 func TestTheComparisonWithOtherSystems(t *testing.T) {
 	t.Parallel()
 	python := libraries(t)[0]
@@ -142,7 +143,7 @@ func TestTheComparisonWithOtherSystems(t *testing.T) {
 	}
 }
 
-// output runs a program against the reconciler, and returns what it prints.
+// output runs a program against the reconciler, and returns its output.
 func (w *world) output(command []string) string {
 	w.Helper()
 	cmd := exec.CommandContext(w.Context(), command[0], command[1:]...)

@@ -40,8 +40,8 @@ func document(t *testing.T) generate.Document {
 	return d
 }
 
-// TestTheLibrariesAreWhatTheDocumentSays: types and operations of both libraries are those of the OpenAPI document. With
-// -update, it writes them.
+// TestTheLibrariesAreWhatTheDocumentSays: types and operations of both libraries match the OpenAPI document. -update
+// writes them.
 func TestTheLibrariesAreWhatTheDocumentSays(t *testing.T) {
 	t.Parallel()
 	d := document(t)

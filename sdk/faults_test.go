@@ -19,7 +19,7 @@ func unavailable(s *suite) {
 	s.equal("the requests that were refused", proxy.count(full), 2)
 	s.equal("the runs", s.read(lease, "once"), "x\n")
 
-	// A process that has exited would be started again: only a refusal says that the request did nothing.
+	// A retry could start a process again that has exited. Only a refusal says that the request did nothing.
 	busy = proxy.add(fault{method: "POST", path: "/processes", times: 2, status: 503})
 	s.must("start_process", args{"lease": lease, "name": "relay", "command": "sleep 1000"})
 	s.equal("the requests that were refused", proxy.count(busy), 2)

@@ -48,7 +48,7 @@ func startGo(w *world) driver {
 	return g
 }
 
-// asked are the arguments of all operations.
+// asked holds the arguments of all operations.
 type asked struct {
 	Lease, Agent, Environment, TTL, ID, Path, Content, Name, Session, Stream, Type, Reason, Secret, Body, Method string
 	Command                                                                                                      any
@@ -138,7 +138,7 @@ func (g *golang) answer(op string, a asked, line func(stream, text string)) (any
 	}
 }
 
-// onLease answers what is asked of a lease and of reports.
+// onLease performs operations on a lease and on reports.
 func (g *golang) onLease(ctx context.Context, op string, ref sandbox.LeaseRef, a asked) (any, error) {
 	switch op {
 	case "lease":
@@ -196,7 +196,7 @@ func (g *golang) onLease(ctx context.Context, op string, ref sandbox.LeaseRef, a
 	}
 }
 
-// onFiles answers what is asked of files.
+// onFiles performs operations on files.
 func (g *golang) onFiles(ctx context.Context, op string, ref sandbox.LeaseRef, a asked) (any, error) {
 	switch op {
 	case "start":
@@ -233,7 +233,7 @@ func (g *golang) onFiles(ctx context.Context, op string, ref sandbox.LeaseRef, a
 	}
 }
 
-// onProcess answers what is asked of processes.
+// onProcess performs operations on processes.
 func (g *golang) onProcess(ctx context.Context, op string, ref sandbox.LeaseRef, a asked) (any, error) {
 	process := sandbox.ProcessRef{LeaseRef: ref, Name: a.Name}
 	switch op {
@@ -255,7 +255,7 @@ func (g *golang) onProcess(ctx context.Context, op string, ref sandbox.LeaseRef,
 	}
 }
 
-// onSession answers what is asked of sessions.
+// onSession performs operations on sessions.
 func (g *golang) onSession(ctx context.Context, op string, ref sandbox.LeaseRef, a asked) (any, error) {
 	switch op {
 	case "session":
@@ -344,7 +344,7 @@ func request(a asked, session string) sandbox.ExecRequest {
 	return r
 }
 
-// run runs a command as Go programs do that must not lose it: they start it, and follow its output.
+// run runs a command as a Go program does that must not lose it: it starts the command, and follows its output.
 func (g *golang) run(ctx context.Context, ref sandbox.LeaseRef, session string, a asked,
 	line func(stream, text string)) (any, error) {
 	r := request(a, session)
@@ -405,7 +405,7 @@ func (g *golang) run(ctx context.Context, ref sandbox.LeaseRef, session string, 
 	return finish(*end.ExitCode, end.TimedOut, end.Truncated)
 }
 
-// follow copies the output of a command, and goes on where it was after a lost connection.
+// follow copies the output of a command, and continues at its position after a lost connection.
 func (g *golang) follow(ctx context.Context, exec sandbox.ExecRef, stream sandbox.ExecStream, into io.Writer) error {
 	counted := &counter{Writer: into}
 	for failures := 0; ; failures++ {
@@ -453,7 +453,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// lines collects output up to a limit, and passes whole lines on.
+// lines collects output up to a limit, and forwards whole lines.
 type lines struct {
 	bytes.Buffer
 	limit   int

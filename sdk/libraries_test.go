@@ -16,15 +16,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// library is a library as its users get it: packed, and installed from the package.
+// library is a library as users get it: packed, and installed from the package.
 type library struct {
 	name string
-	// driver, example, readme and project are the commands that run the suite's driver, the example of the guide, and what
-	// the READMEs of the library and of the project show.
+	// driver, example, readme and project are commands. They run the suite's driver, the example of the guide, and the
+	// code in the READMEs of the library and of the project.
 	driver, example, readme, project []string
 	// table runs the lines of the guide's comparison with other systems; Python only.
 	table []string
-	// env are more variables of the driver.
+	// env are additional variables of the driver.
 	env []string
 }
 
@@ -42,7 +42,7 @@ var installed = sync.OnceValues(func() (made struct{ python, typescript library 
 	return made, err
 })
 
-// packed is the directory of installed, to be removed at the end; "" for none.
+// packed is the temporary directory of installed; "" for none.
 var packed string
 
 func libraries(t *testing.T) []library {
@@ -112,7 +112,7 @@ func installTypeScript(dir string) (l library, err error) {
 	}, err
 }
 
-// blocks is a command that prints the blocks of code of a language in a Markdown file.
+// blocks returns a command that prints the code blocks of a language in a Markdown file.
 func blocks(language, file string) string {
 	return "awk '/^```" + language + "$/ {on = 1; next} /^```$/ {on = 0} on' " + file
 }
@@ -129,7 +129,7 @@ func steps(dir, what string, commands [][]string) error {
 	return nil
 }
 
-// driver is a program that does what the suite asks for with one library.
+// driver performs the operations of the suite with one library.
 type driver interface {
 	// do calls line with each line of output as it arrives.
 	do(op string, args args, line func(stream, text string)) (any, *failure)
@@ -137,7 +137,7 @@ type driver interface {
 
 type args map[string]any
 
-// failure is an error as a library shows it.
+// failure is an error in the form of a library.
 type failure struct {
 	Code, Reason, Message string
 	Fields                []string
@@ -174,7 +174,7 @@ func (l library) start(w *world) driver {
 	}
 	w.Cleanup(func() {
 		_ = in.Close()
-		_ = cmd.Wait() // its input has ended, or the test
+		_ = cmd.Wait() // ends with its input or the test
 	})
 	p := &process{T: w.T, in: json.NewEncoder(in), out: bufio.NewScanner(out), cmd: cmd}
 	p.out.Buffer(nil, 64<<20)

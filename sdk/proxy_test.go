@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// proxy stands before a reconciler that may come and go, and does to requests what a network does.
+// proxy is a proxy of a reconciler that tests kill and start. It causes the faults of a network.
 type proxy struct {
 	url string
 
@@ -20,15 +20,15 @@ type proxy struct {
 	faults []*fault
 }
 
-// fault is done to the next requests whose method and path match.
+// fault affects the next requests whose method and path match.
 type fault struct {
 	method, path string // a part of the path
 	times        int
-	// status is the answer in place of the reconciler's.
+	// status is an answer that replaces the reconciler's.
 	status int
-	// lost: the reconciler works on the request, and its answer is lost.
+	// lost means that the reconciler handles the request, but its answer is lost.
 	lost bool
-	// after cuts the answer after so many bytes of its body.
+	// after cuts the answer after this many bytes of its body.
 	after int
 	seen  int
 }
@@ -42,7 +42,7 @@ func newProxy(t *testing.T) *proxy {
 	return p
 }
 
-// to says where the reconciler is.
+// to sets the address of the reconciler.
 func (p *proxy) to(address string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -56,7 +56,7 @@ func (p *proxy) add(f fault) *fault {
 	return &f
 }
 
-// count returns how many requests a fault was done to.
+// count returns how many requests a fault has affected.
 func (p *proxy) count(f *fault) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	forward.ServeHTTP(w, r)
 }
 
-// cut fails after some bytes.
+// cut fails after a number of bytes.
 type cut struct {
 	io.ReadCloser
 	left int

@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// serveVar makes the test binary a reconciler, so that tests can kill one.
+// serveVar turns the test binary into a reconciler, so that tests can kill one.
 const serveVar = "SANDBOX_TEST_SERVE"
 
 func TestMain(m *testing.M) {
@@ -48,7 +48,7 @@ func serve(config string) error {
 	return reconciler.Serve(context.Background(), c, func(s reconciler.Started) { fmt.Println(s.Address) })
 }
 
-// world is a reconciler on the machine's Docker Engine, with a proxy before it that breaks requests.
+// world is a reconciler on the machine's Docker Engine, behind a proxy that breaks requests.
 type world struct {
 	*testing.T
 	config  reconciler.Config
@@ -60,7 +60,7 @@ type world struct {
 	direct  *client.Client
 }
 
-// newWorld starts a reconciler process on a fresh ledger. Everything it made is removed at the end.
+// newWorld starts a reconciler process on a fresh ledger. It removes all objects at the end.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
@@ -111,16 +111,16 @@ func (w *world) start() {
 	w.proxy.to(address)
 }
 
-// kill ends the reconciler as a power cut would, unless it has ended.
+// kill ends the reconciler as a power failure would, unless it has exited.
 func (w *world) kill() {
 	w.Helper()
 	if err := w.process.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		w.Fatal(err)
 	}
-	_ = w.process.Wait() // killed, as wanted
+	_ = w.process.Wait() // killed, as intended
 }
 
-// testLog passes a process's log on to the test's.
+// testLog passes the log of a process on to the test's.
 type testLog struct{ t *testing.T }
 
 func (l *testLog) Write(b []byte) (int, error) {
@@ -143,7 +143,7 @@ func (w *world) cleanup() {
 	}
 }
 
-// environment makes an environment of busybox without a network.
+// environment creates an environment of busybox without a network.
 func (w *world) environment(id string) {
 	w.Helper()
 	p := sandbox.PutEnvironment{ID: id, EnvironmentSpec: sandbox.EnvironmentSpec{
@@ -154,7 +154,7 @@ func (w *world) environment(id string) {
 	}
 }
 
-// variables are how a program reaches the reconciler through the proxy.
+// variables returns the environment variables with which a program reaches the reconciler through the proxy.
 func (w *world) variables() []string {
 	return []string{"SANDBOX_RECONCILER_URL=" + w.proxy.url, "SANDBOX_RECONCILER_TOKEN=" + w.token,
 		"SANDBOX_WEBHOOK_SECRET=" + w.secret}

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The bill is computed here a second time, from the rows of usage_periods and by none of the program's own code:
-// what package pricing promises is written down again, in fractions.
+// The test computes the bill a second time, from the rows of usage_periods and without the program's own code. It
+// implements the promises of package pricing again, with fractions.
 
 // period is a row of usage_periods. Times and CPU are microseconds.
 type period struct {
@@ -25,12 +25,12 @@ type period struct {
 	startedAt, endedAt, cpu     int64
 }
 
-// prices are those of a price book, in nano-dollars.
+// prices are the prices of a price book, in nano-dollars.
 type prices struct{ memory, cpu, disk, asleepMemory, asleepDisk int64 }
 
 const microsecondsPerDay = 24 * 3600 * 1_000_000
 
-// checkBill recomputes what every lease costs, and compares each figure that the API gives of it.
+// checkBill computes the cost of every lease again, and compares it with each figure of the API.
 func (w *world) checkBill() {
 	w.t.Helper()
 	periods, books := w.readPeriods()
@@ -80,9 +80,8 @@ func (w *world) checkBill() {
 	}
 }
 
-// cost returns what a period comes to: each of its UTC days by itself, and of each day memory, CPU, disk and sleep by
-// themselves, rounded half up. CPU time is shared among days by their length, rounded down, and the rest
-// is the last day's.
+// cost returns the cost of a period. It rounds memory, CPU, disk and sleep of each UTC day separately, half up. It
+// divides CPU time among days by their length, rounded down; the last day gets the rest.
 func (p period) cost(b prices) (total int64) {
 	for from, cpu := p.startedAt, p.cpu; ; {
 		to := min((from/microsecondsPerDay+1)*microsecondsPerDay, p.endedAt)
@@ -115,13 +114,13 @@ func fraction(divisor int64, factors ...int64) *big.Rat {
 	return product
 }
 
-// halfUp returns the whole number nearest to a.
+// halfUp returns the nearest whole number, and rounds half up.
 func halfUp(a *big.Rat) int64 {
 	a = new(big.Rat).Add(a, big.NewRat(1, 2))
 	return new(big.Int).Div(a.Num(), a.Denom()).Int64()
 }
 
-// readPeriods reads every usage period in the order of its sandbox and time, and the price books, past the program.
+// readPeriods reads every usage period, ordered by sandbox and time, and the price books, directly from the database.
 func (w *world) readPeriods() ([]period, map[string]prices) {
 	w.t.Helper()
 	driver, dsn := "pgx", w.reconcilers[0].LedgerURL
@@ -132,7 +131,7 @@ func (w *world) readPeriods() ([]period, map[string]prices) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	defer func() { _ = db.Close() }() // nothing was written
+	defer func() { _ = db.Close() }() // only read
 	books := w.readBooks(db)
 	rows, err := db.QueryContext(w.t.Context(),
 		`SELECT sandbox_id, lease_id, state, memory_mb, disk_mb, started_at, ended_at, cpu, price_book_id
@@ -140,7 +139,7 @@ func (w *world) readPeriods() ([]period, map[string]prices) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	defer func() { _ = rows.Close() }() // Err tells
+	defer func() { _ = rows.Close() }() // Err reports its error
 	var periods []period
 	for rows.Next() {
 		var p period
@@ -163,7 +162,7 @@ func (w *world) readBooks(db *sql.DB) map[string]prices {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	defer func() { _ = rows.Close() }() // Err tells
+	defer func() { _ = rows.Close() }() // Err reports its error
 	books := make(map[string]prices)
 	for rows.Next() {
 		var (

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// existence is when the engine started and removed a sandbox's container, by the engine's own clock.
+// existence has the times at which the engine started and removed a sandbox's container, by the engine's clock.
 type existence struct {
 	agent            string
 	started, removed time.Time
@@ -22,11 +22,11 @@ type existences struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	mu  sync.Mutex // guards of
+	mu  sync.Mutex // guards all
 	all map[string]*existence
 }
 
-// followEngine notes from now on when the engine starts and removes the containers of a ledger's sandboxes.
+// followEngine records from now on when the engine starts and removes the containers of a ledger's sandboxes.
 func followEngine(t *testing.T, ledger string) *existences {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	x := &existences{stop: stop, done: make(chan struct{}), all: make(map[string]*existence)}
@@ -47,13 +47,13 @@ func followEngine(t *testing.T, ledger string) *existences {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
 			x.note(strings.Fields(lines.Text()))
 		}
-		_ = follow.Wait() // ended by stop
+		_ = follow.Wait() // stop ends it
 	}()
 	t.Cleanup(func() { stop(); <-x.done })
 	return x
 }
 
-// note reads one event: action, time in nanoseconds, sandbox, agent.
+// note records one event: action, time in nanoseconds, sandbox, agent.
 func (x *existences) note(event []string) {
 	if len(event) != 4 {
 		return
@@ -75,14 +75,14 @@ func (x *existences) note(event []string) {
 	}
 }
 
-// seconds returns for how long each agent's sandboxes existed, and how many they were.
+// seconds returns how long each agent's sandboxes existed, and their number.
 func (x *existences) seconds(t *testing.T) (existed map[string]float64, count map[string]int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	existed, count = make(map[string]float64), make(map[string]int)
 	for id, e := range x.all {
 		if e.started.IsZero() {
-			continue // it was made and removed before it ran
+			continue // it was created and removed before it ran
 		}
 		if e.removed.IsZero() {
 			t.Errorf("the engine never told that it removed sandbox %s", id)

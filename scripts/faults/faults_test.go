@@ -1,5 +1,5 @@
-// Package faults runs the built reconciler for a while under faults, and then looks whether it kept
-// its promises. `make test-all` runs it.
+// Package faults runs the built reconciler under faults for a while, and then checks that it kept its promises. `make
+// test-all` runs it.
 package faults
 
 import (
@@ -28,9 +28,9 @@ const (
 	players     = 6
 )
 
-// Players lease, act, rest and die, each on its own, while the reconciler is killed every few seconds. What was
-// acknowledged must hold in the end, every figure of the bill must be that of the usage periods, and
-// nothing may be left.
+// Players lease, act, rest and die independently, while the reconciler is killed every few seconds. In the end,
+// acknowledged conditions must hold, every figure of the bill must follow from the usage periods, and nothing may be
+// left.
 func TestLongKillsOfAReconcilerOnSQLite(t *testing.T) {
 	w := newWorld(t)
 	w.join("")
@@ -51,7 +51,7 @@ func TestLongKillsOfTwoReconcilersOnPostgreSQL(t *testing.T) {
 	})
 }
 
-// duration is how long the reconcilers are killed.
+// duration is how long the test kills reconcilers.
 func duration(t *testing.T) time.Duration {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("takes minutes: set SANDBOX_TEST_LONG=1, or run make test-long")
@@ -75,7 +75,7 @@ type world struct {
 	kills, crashes int
 	leased         atomic.Int64
 
-	mu           sync.Mutex // guards what follows
+	mu           sync.Mutex // guards the fields below
 	acknowledged []sandbox.Delivery
 }
 
@@ -86,7 +86,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	w.prices = filepath.Join(t.TempDir(), "prices.json")
-	// Odd prices, so that every item is rounded; sleep costs as well.
+	// Odd prices make every item inexact before rounding. Sleep has a cost too.
 	if err := os.WriteFile(w.prices, []byte(`{"name": "odd", "source": "this test", "as_of": "2026-11-22",
 		"memory_gib_second_usd": "0.000002573", "cpu_second_usd": "0.000020011", "disk_gb_second_usd": "0.000000071",
 		"asleep_memory_gib_second_usd": "0.000000613", "asleep_disk_gb_second_usd": "0.000000017"}`), 0o600); err != nil {
@@ -98,7 +98,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// join starts a reconciler on a ledger, "" for an embedded one. All of them know the same credentials.
+// join starts a reconciler on a ledger, "" for an embedded one. All reconcilers have the same credentials.
 func (w *world) join(ledgerURL string) {
 	w.t.Helper()
 	r := harness.NewReconciler(w.root, w.t.TempDir())
@@ -106,7 +106,7 @@ func (w *world) join(ledgerURL string) {
 		r.LedgerURL = ledgerURL
 	}
 	if len(w.reconcilers) == 0 {
-		w.t.Cleanup(w.cleanUp) // before the database goes, which began earlier
+		w.t.Cleanup(w.cleanUp) // before the cleanup of the database, which was registered earlier
 	} else {
 		first := w.reconcilers[0]
 		r.TokenFile, r.SecretFile = first.TokenFile, first.SecretFile
@@ -115,7 +115,7 @@ func (w *world) join(ledgerURL string) {
 	w.start(len(w.reconcilers) - 1)
 }
 
-// play lets the game go on under faults, one of them at random every few seconds, and then looks at what is left of it.
+// play runs the game under faults, a random one every few seconds, and then checks the result.
 func (w *world) play(faults ...func()) {
 	w.t.Helper()
 	rest := sandbox.Duration(2 * time.Second)
@@ -150,7 +150,7 @@ func (w *world) play(faults ...func()) {
 	w.checkNothingIsLeft()
 }
 
-// cleanUp removes what the test made, also when it failed.
+// cleanUp removes the objects of the test, even after a failure.
 func (w *world) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -169,7 +169,7 @@ func (w *world) cleanUp() {
 	}
 }
 
-// api returns the client of one of the reconcilers.
+// api returns the client of a random reconciler.
 func (w *world) api() service.Service { return *w.services[rand.N(len(w.services))].Load() }
 
 func (w *world) start(n int) {
@@ -178,11 +178,11 @@ func (w *world) start(n int) {
 	if err := r.Start(w.t.Context(), w.prices); err != nil {
 		w.t.Fatal(err)
 	}
-	service := r.Service // the next start replaces it there
+	service := r.Service // the next start replaces the field
 	w.services[n].Store(&service)
 }
 
-// killAReconciler kills one and starts it again.
+// killAReconciler kills a reconciler and restarts it.
 func (w *world) killAReconciler() {
 	n := rand.N(len(w.reconcilers))
 	if err := w.reconcilers[n].Kill(w.t.Context()); err != nil {
@@ -192,7 +192,7 @@ func (w *world) killAReconciler() {
 	w.start(n)
 }
 
-// player lets one agent live and die until ctx ends. What fails because a reconciler is down is tried again.
+// player leases and ends sandboxes for one agent until ctx ends. It retries what fails because a reconciler is down.
 func (w *world) player(ctx context.Context, agent string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		got, err := w.api().Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: environment})
@@ -228,7 +228,7 @@ func (w *world) turn(ctx context.Context, lease sandbox.LeaseRef) {
 	}
 }
 
-// referee ends the game for everybody from time to time, and opens it again.
+// referee ends the game for all players from time to time, and reopens it.
 func (w *world) referee(ctx context.Context) {
 	for n := 0; ; n++ {
 		pause(ctx, 15*time.Second+rand.N(15*time.Second))
@@ -245,7 +245,7 @@ func (w *world) referee(ctx context.Context) {
 	}
 }
 
-// deliver sends a condition, and notes that it was acknowledged.
+// deliver sends a condition, and records that it was acknowledged.
 func (w *world) deliver(ctx context.Context, id, condition, agent string) {
 	d := sandbox.Delivery{ID: id, Condition: sandbox.Condition{
 		Type:      condition,
@@ -261,7 +261,7 @@ func (w *world) deliver(ctx context.Context, id, condition, agent string) {
 	w.mu.Unlock()
 }
 
-// tolerate accepts the errors that a killed reconciler, a database that is down, or an ended game explain.
+// tolerate accepts errors that result from a killed reconciler, a database that is down, or an ended game.
 func (w *world) tolerate(ctx context.Context, what string, err error) {
 	switch code := sandbox.CodeOf(err); {
 	case ctx.Err() != nil, sandbox.IsRetryable(err), code == sandbox.LeaseEnded:
@@ -272,7 +272,7 @@ func (w *world) tolerate(ctx context.Context, what string, err error) {
 	}
 }
 
-// pause lets time pass: players rest, and faults have a pace of their own.
+// pause waits: players rest, and faults have their own pace.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -280,8 +280,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// endEverything ends the game and waits until every lease is destroyed, with the sandboxes of its earlier generations:
-// the claim on one whose reconciler was killed runs out only after some seconds.
+// endEverything ends the game and waits until every lease is destroyed, including the sandboxes of earlier generations.
+// The claim of a killed reconciler on a sandbox expires only after some seconds.
 func (w *world) endEverything() {
 	end := sandbox.Delivery{ID: "the-end", Condition: sandbox.Condition{
 		Type: "game.finished", Timestamp: time.Now().UTC(), Data: sandbox.ConditionData{EnvironmentID: environment},
@@ -319,7 +319,7 @@ func (w *world) checkAcknowledgedConditionsAreKnown() {
 	}
 }
 
-// life is what the events tell about one sandbox.
+// life has the times of one sandbox's events.
 type life struct {
 	agent                             string
 	sequence                          int64
@@ -372,9 +372,9 @@ func (w *world) readEvent(lives map[string]*life, e sandbox.Event) {
 	}
 }
 
-// What an agent is billed for is at least the time for which its sandboxes were ready and wanted,
-// and at most that for which the engine had their containers: nothing is lost, nothing counted twice, and no time in
-// which the reconciler was dead.
+// checkUsage checks that an agent is billed for at least the time in which its sandboxes were ready and wanted, and at
+// most the time in which the engine had their containers. So nothing is lost or counted twice, and time without a
+// reconciler is not billed.
 func (w *world) checkUsage(lives map[string]*life, engine *existences) {
 	least := make(map[string]float64)
 	for id, l := range lives {
@@ -391,9 +391,9 @@ func (w *world) checkUsage(lives map[string]*life, engine *existences) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	const apart = 2.0 // seconds for each sandbox: a start or a removal is known once the engine has answered
-	// The engine may have forgotten when it removed a sandbox whose reconciler died after it had asked for the removal.
-	// Usage then ends with the lease: what is missing of the container's time is at most what it took to remove.
+	const apart = 2.0 // seconds per sandbox: the reconciler learns of a start or a removal from the engine's answer
+	// If a reconciler died after it requested a removal, the engine may have forgotten the time of that. Then usage ends
+	// with the lease, and misses at most the duration of the removal.
 	for _, row := range report.Rows {
 		used, slack := row.AwakeSeconds+row.AsleepSeconds, apart*float64(count[row.AgentDID])
 		w.t.Logf("%s is billed for %.3f s; the engine had its %d containers for %.3f s",

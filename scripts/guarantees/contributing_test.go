@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// named is a folder or file that CONTRIBUTING.md names from the root, identifier a name of code.
+// named matches a folder or file in CONTRIBUTING.md by its path from the root, identifier a name of code.
 var (
 	named = regexp.MustCompile("`((?:sandbox|internal|resources|datasources|provider|reconciler|scripts|templates|docs|" +
 		"examples|actions)(?:/[A-Za-z0-9_.-]+)*/?)`")
@@ -47,7 +47,7 @@ func TestContributingNamesFoldersAndFilesThatExist(t *testing.T) {
 	}
 }
 
-// TestTheMapHasEachPackageOnOneScreen: the map names what exists, and each folder with code that is not a driver's own.
+// TestTheMapHasEachPackageOnOneScreen: the map names existing folders, and each folder with code except a driver's own.
 func TestTheMapHasEachPackageOnOneScreen(t *testing.T) {
 	t.Parallel()
 	_, text, _ := strings.Cut(contributing(t), "## How it is laid out\n\n```\n")
@@ -135,13 +135,13 @@ func declaredIn(t *testing.T, path string) map[string]bool {
 	return names
 }
 
-// TestTheRecipeOfABackendNamesEachFileThatKnowsTheBackends: a file that names Docker's and Cloudflare's driver or
-// constant is one that a new backend must be added to.
+// TestTheRecipeOfABackendNamesEachFileThatKnowsTheBackends: a new backend must be added to each file that names the
+// driver or the constant of both Docker and Cloudflare.
 func TestTheRecipeOfABackendNamesEachFileThatKnowsTheBackends(t *testing.T) {
 	t.Parallel()
 	docker := regexp.MustCompile(`\bsandbox\.Docker\b|"[a-z./-]+/internal/executor/docker"`)
 	cloudflare := regexp.MustCompile(`\bsandbox\.Cloudflare\b|"[a-z./-]+/internal/executor/cloudflare(/deploy)?"`)
-	knowing := []string{"sandbox/environment.go"} // which declares them
+	knowing := []string{"sandbox/environment.go"} // it declares them
 	for _, path := range product(t) {
 		source, err := os.ReadFile(filepath.Join(root, path))
 		if err != nil {
@@ -175,8 +175,8 @@ func recipe(t *testing.T, title string) (text string, files []string) {
 	return text, slices.Compact(files)
 }
 
-// TestTheRecipeOfASettingNamesEachFileThatCopiesSettings: a file that names all settings of a lease is one that a new
-// setting must be added to.
+// TestTheRecipeOfASettingNamesEachFileThatCopiesSettings: a new setting must be added to each file that names all
+// settings of a lease.
 func TestTheRecipeOfASettingNamesEachFileThatCopiesSettings(t *testing.T) {
 	t.Parallel()
 	var settings []reflect.StructField
@@ -199,7 +199,7 @@ func TestTheRecipeOfASettingNamesEachFileThatCopiesSettings(t *testing.T) {
 	}
 }
 
-// product returns the files of code, without tests and suites of tests, by their path from the root.
+// product returns the Go files without tests and test suites, by their path from the root.
 func product(t *testing.T) (files []string) {
 	t.Helper()
 	tests := regexp.MustCompile(`_test\.go$|test/|/fake/|/servicetest/`)
@@ -223,7 +223,7 @@ func product(t *testing.T) (files []string) {
 	return files
 }
 
-// wordsOf returns the identifiers and texts of a file: not its comments, and not the words of longer texts.
+// wordsOf returns the identifiers and string literals of a file, without comments and without words in longer strings.
 func wordsOf(t *testing.T, path string) map[string]bool {
 	t.Helper()
 	source, err := os.ReadFile(filepath.Join(root, path))

@@ -1,4 +1,4 @@
-// Package guarantees holds the documented guarantees to the tests that they name.
+// Package guarantees checks that the tests of the documented guarantees exist.
 package guarantees
 
 import (
@@ -11,7 +11,7 @@ import (
 
 const root = "../.."
 
-// cited is a test or a benchmark of a guarantee: the package stands before the first test of a row's group.
+// cited matches a test or a benchmark of a guarantee. The package precedes the first test of a row's group.
 var cited = regexp.MustCompile("`([a-z/]+)` ((?:`(?:Test|Benchmark|Fuzz)[A-Za-z0-9]+`(?: \\([^)]*\\))?(?:, )?)+)")
 
 func TestEveryGuaranteeNamesTestsThatExist(t *testing.T) {

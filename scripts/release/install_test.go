@@ -63,7 +63,7 @@ func (r release) write(t *testing.T, name, content string) {
 	must(t, os.WriteFile(filepath.Join(r.dir, name), []byte(content), 0o600))
 }
 
-// install runs install.sh with a home and a PATH that begins with bin, and returns what it says.
+// install runs install.sh with a home and a PATH that begins with bin, and returns its output.
 func (r release) install(t *testing.T, bin string, args ...string) (string, error) {
 	t.Helper()
 	args = append([]string{filepath.Join(root, "scripts/install.sh"), "--version", version, "--from", r.url}, args...)
@@ -96,7 +96,7 @@ func nothingIn(t *testing.T, dir string) {
 func TestInstallTwice(t *testing.T) {
 	t.Parallel()
 	r, dir := newRelease(t), t.TempDir()
-	for range 2 { // the second one replaces the first
+	for range 2 { // the second installation replaces the first
 		out, err := r.install(t, dir, "--dir", dir)
 		if err != nil || !strings.Contains(out, "installed as "+dir+"/sandbox") {
 			t.Fatalf("install.sh: %v: %s", err, out)
@@ -148,7 +148,7 @@ func TestInstallRefusesWhatIsNotTheRelease(t *testing.T) {
 	}
 }
 
-// TestInstallVerifiesTheSignature: with --key it installs only what that key signed.
+// TestInstallVerifiesTheSignature: with --key, it installs only a release signed with that key.
 func TestInstallVerifiesTheSignature(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("gpg"); err != nil {

@@ -1,4 +1,4 @@
-// Package release_test holds the parts of a release together that no build does.
+// Package release_test checks that the parts of a release agree. No build checks that.
 package release_test
 
 import (
@@ -28,7 +28,7 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// TestVersionsAgree: the version has one place for each reader, and all say the same.
+// TestVersionsAgree: each tool reads the version from its own place, and all places agree.
 func TestVersionsAgree(t *testing.T) {
 	t.Parallel()
 	found := func(name, pattern string) string {
@@ -58,7 +58,7 @@ func TestVersionsAgree(t *testing.T) {
 	}
 }
 
-// workflow is what GitHub runs.
+// workflow is a workflow of GitHub Actions.
 type workflow struct {
 	Permissions map[string]string `yaml:"permissions"`
 	Jobs        map[string]struct {
@@ -69,7 +69,7 @@ type workflow struct {
 	} `yaml:"jobs"`
 }
 
-// TestWorkflowsCallWhatIsHere: workflows call make, whose targets exist, with rights that they name.
+// TestWorkflowsCallWhatIsHere: workflows call existing targets of make, with explicit permissions.
 func TestWorkflowsCallWhatIsHere(t *testing.T) {
 	t.Parallel()
 	makefile := read(t, "GNUmakefile")

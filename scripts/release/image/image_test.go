@@ -24,7 +24,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// TestImage: the image of two architectures has the program, is the same every time, and comes to a registry whole.
+// TestImage: the image for two architectures has the program, is reproducible, and arrives complete in a registry.
 func TestImage(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -73,7 +73,7 @@ func TestImage(t *testing.T) {
 		}
 		for name := range modes {
 			if _, ok := want[name]; !ok && modes[name] == 0o755 && strings.HasSuffix(name, "/") {
-				delete(modes, name) // above those
+				delete(modes, name) // a parent of those
 			}
 		}
 		if diff := cmp.Diff(want, modes); diff != "" || program != "program for "+arch {

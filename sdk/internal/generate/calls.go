@@ -1,14 +1,15 @@
 package generate
 
-// Call says how a library sends an operation. The Go client has the same rules.
+// Call defines how a library sends an operation. The Go client has the same rules.
 type Call struct {
 	// Slow calls wait for a backend.
 	Slow bool
 	// Once disables retries, because the operation is not idempotent.
 	Once bool
-	// OnceWith and OnceWithout are fields of the body that make the operation not idempotent: set, or not set.
+	// OnceWith and OnceWithout are fields of the body. The operation is not idempotent if OnceWith is set, or OnceWithout
+	// is not.
 	OnceWith, OnceWithout string
-	// Longer is the field of the body with the time that the call may take in addition.
+	// Longer is the field of the body with additional time for the call.
 	Longer string
 }
 
@@ -67,8 +68,8 @@ var Calls = map[string]Call{
 	"wake-lease":          {Slow: true},
 }
 
-// ByHand has the operations that the libraries write by hand, because they stream, sign or pass bytes on: the method
-// of the client, in Python's spelling.
+// ByHand has the operations that the libraries implement by hand, because they stream, sign or pass bytes on. It maps
+// them to the method of the client, in Python's spelling.
 var ByHand = map[string]string{
 	"delete-agent":          "ask_agent",
 	"exec":                  "exec",

@@ -90,7 +90,7 @@ func (d Document) generated() (ops []Operation, err error) {
 
 func (d Document) schemas() []string { return slices.Sorted(maps.Keys(d.Components.Schemas)) }
 
-// properties returns the names of a schema's properties, those that are required first.
+// properties returns the names of a schema's properties, required ones first.
 func (s Schema) properties() []string {
 	names := slices.Sorted(maps.Keys(s.Properties))
 	slices.SortStableFunc(names, func(a, b string) int {

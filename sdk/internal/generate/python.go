@@ -8,7 +8,7 @@ import (
 
 const pythonHead = "# " + origin
 
-// origin says where a file comes from.
+// origin is the header of a generated file.
 const origin = "Generated from the OpenAPI document by \"go test ./sdk -run DocumentSays -update\". Do not edit.\n"
 
 func snake(id string) string { return strings.ReplaceAll(id, "-", "_") }
@@ -199,7 +199,7 @@ func pythonFlags(call Call, op Operation) (flags []string) {
 	return flags
 }
 
-// squeeze limits how many line ends follow each other.
+// squeeze limits the number of consecutive newlines.
 func squeeze(s string, most int) string {
 	for strings.Contains(s, strings.Repeat("\n", most+1)) {
 		s = strings.ReplaceAll(s, strings.Repeat("\n", most+1), strings.Repeat("\n", most))

@@ -8,7 +8,7 @@ import (
 
 const typescriptHead = "// " + origin
 
-// Camel returns a name of Python's spelling in TypeScript's.
+// Camel converts a name from Python's spelling to TypeScript's.
 func Camel(snake string) string {
 	words := strings.Split(snake, "_")
 	for i, w := range words[1:] {
