@@ -383,6 +383,6 @@ func (o *operated) checkLog() {
 		}
 	}
 	if !ofAnn {
-		o.Error("no line tells of the request that ann's lease was acquired with")
+		o.Error("no line names the request that acquired ann's lease")
 	}
 }

@@ -181,7 +181,7 @@ func TestCloudflareEndsUnusedSandboxesWithoutAReconciler(t *testing.T) {
 	}
 	w.eventually("D1 tells of the end", func() bool { return inD1(ends.Lease) == "expired" })
 	if status := inD1(seen); status != "active" {
-		t.Errorf("of a lease that sleeps D1 tells that it is %v", status)
+		t.Errorf("D1 has the status %v for a sleeping lease", status)
 	}
 
 	w.start()

@@ -234,7 +234,7 @@ func (c *clients) judge(ran map[string]int) {
 		case command.begun && !command.acknowledged:
 			c.Errorf("%s was said to run, and ran %d times: %v", command.id, n, command.refused)
 		case n > 1:
-			c.Errorf("%s ran %d times, its caller was told %v", command.id, n, command.refused)
+			c.Errorf("%s ran %d times, and its caller got %v", command.id, n, command.refused)
 		case !command.acknowledged && (command.named || command.detached):
 			c.Logf("%s has no result, and ran %d times: %v", command.id, n, command.refused)
 		}

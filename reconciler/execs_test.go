@@ -57,7 +57,7 @@ func TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput(t *testing.T) {
 	}
 	w.kill()
 	if err := <-cut; sandbox.CodeOf(err) != sandbox.UnknownOutcome {
-		t.Errorf("the caller is told %v", err)
+		t.Errorf("the caller gets %v", err)
 	}
 	w.start()
 	began := time.Now()

@@ -243,7 +243,7 @@ func loseNothing(w *world, proxy faults, misbehave func(healed <-chan struct{}) 
 	time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // the outage itself: the loop reconnects each second
 	began := time.Now()
 	if l := w.lease(idle.ID); l.Status != sandbox.LeaseActive {
-		w.Errorf("the lease that nobody touched is %s, ended by %q", l.Status, l.EndedBy)
+		w.Errorf("the idle lease is %s, ended by %q", l.Status, l.EndedBy)
 	}
 	if _, err := w.service.Renew(w.Context(), sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: idle.ID}}); err != nil {
 		w.Errorf("renewing: %v", err)

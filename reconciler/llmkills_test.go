@@ -193,13 +193,13 @@ func (w *world) compare(u *upstream, calls map[string]sandbox.LLMCall) {
 		brokeOff := c.Outcome == sandbox.LLMInterrupted && c.Cost > 0 && (c.Unknown || c.Tokens == said.tokens)
 		if !ok || !arrived && !refused && !brokeOff {
 			text, _ := json.Marshal(c)
-			w.Errorf("the upstream told %+v of call %s, and the ledger has %s", said, id, text)
+			w.Errorf("the upstream counted %+v for call %s, and the ledger has %s", said, id, text)
 		}
 	}
 	for id, c := range calls {
 		_, seen := u.calls[id]
 		if !seen && c.Outcome != sandbox.LLMUnsent && c.Outcome != sandbox.LLMInterrupted {
-			w.Errorf("the upstream has not seen call %s, which is said to be %s", id, c.Outcome)
+			w.Errorf("the upstream never received call %s, which the ledger has as %s", id, c.Outcome)
 		}
 		outcomes[c.Outcome]++
 		sum = sum.Plus(c.Use())

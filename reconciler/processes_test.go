@@ -136,7 +136,7 @@ func (w *world) processesOutliveTheReconciler(r sandbox.ProcessRef) {
 	defer cancel()
 	log, err = w.service.ReadProcess(ctx, sandbox.LogRequest{ProcessRef: r, Offset: int64(len(head)), Follow: true})
 	if err != nil || log.Offset != int64(len(head)) {
-		w.Fatalf("the log goes on at %d, want %d: %v", log.Offset, len(head), err)
+		w.Fatalf("the log continues at %d, want %d: %v", log.Offset, len(head), err)
 	}
 	tail := make([]byte, 400)
 	if _, err := io.ReadFull(log, tail); err != nil {

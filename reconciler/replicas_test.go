@@ -184,7 +184,7 @@ func doTwice(a, b *world) {
 	})
 	if n := a.docker("ps", "-q", "--filter", "label=io.sandbox-lease.sandbox="+a.lease(id).SandboxID); fresh.Load() != 1 ||
 		len(strings.Fields(n)) != 1 {
-		a.Errorf("%d were told that it is new, and its containers are %q", fresh.Load(), n)
+		a.Errorf("%d callers created it, and its containers are %q", fresh.Load(), n)
 	}
 	both(func(w *world) error {
 		_, err := w.service.Exec(w.Context(), sandbox.LeaseRef{ID: id}, sandbox.ExecRequest{Command: []string{"true"}})
@@ -254,7 +254,7 @@ func TestReplicasHearOfEachOther(t *testing.T) {
 		accepted := time.Now()
 		h := <-heard
 		if delivery := h.delivery(t); delivery != id {
-			t.Fatalf("after %s the other replica told of %s", id, delivery)
+			t.Fatalf("after %s the other replica reported %s", id, delivery)
 		}
 		took[i] = max(h.at.Sub(accepted), 0)
 	}
@@ -310,7 +310,7 @@ func TestReplicaLeavesAnotherEnginesSandboxesAlone(t *testing.T) {
 	}
 	if a.docker("inspect", "--format", "{{.State.Running}}",
 		a.docker("ps", "-q", "--filter", "label=io.sandbox-lease.sandbox="+l.SandboxID)) != "true" {
-		t.Error("its container does not run any more")
+		t.Error("its container no longer runs")
 	}
 	a.start()
 	b.eventually("it is destroyed", func() bool { return b.lease(l.ID).Status == sandbox.LeaseDestroyed })
@@ -389,6 +389,6 @@ func TestReplicasDoNotOverfillAPool(t *testing.T) {
 	defer func() { _ = conn.Close(context.WithoutCancel(t.Context())) }()
 	var peak int
 	if err := conn.QueryRow(t.Context(), "SELECT n FROM pool_peak").Scan(&peak); err != nil || peak != size {
-		t.Errorf("at most %d waited at once, want %d: %v", peak, size, err)
+		t.Errorf("at most %d waited at the same time, want %d: %v", peak, size, err)
 	}
 }

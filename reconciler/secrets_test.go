@@ -47,7 +47,7 @@ func TestSecretsOutliveTheReconciler(t *testing.T) {
 		t.Error("after a change it holds something else")
 	}
 	if told := w.docker("inspect", "sandbox-"+w.ledgerID()+"-"+l.SandboxID); strings.Contains(told, value) {
-		t.Error("the engine tells the value")
+		t.Error("the engine reveals the value")
 	}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(w.config.TokenFile), "*"))
 	if err != nil || len(files) == 0 {

@@ -40,7 +40,7 @@ func TestFiftyCallersGetOneContainer(t *testing.T) {
 		}
 	}
 	if n := w.containers(); fresh != 1 || n != 1 {
-		t.Errorf("%d were told that it is new, and there are %d containers", fresh, n)
+		t.Errorf("%d callers created it, and there are %d containers", fresh, n)
 	}
 }
 

@@ -482,7 +482,7 @@ func agents(s *suite) {
 func probes(s *suite) {
 	s.equal("livez, readyz and metrics", s.must("probe", nil), []any{true, true, true})
 	if f := s.fails(sandbox.NotFound, "", "call", args{"method": "get_environment", "args": []any{"nowhere"}}); !f.RequestID {
-		s.Errorf("the error has no id of its request: %+v", f)
+		s.Errorf("the error lacks the id of its request: %+v", f)
 	}
 }
 

@@ -49,7 +49,7 @@ func TestWholeGameOfCatan(t *testing.T) {
 	w.shownBill(ada, brin)
 	w.send("game.finished", "")
 	if n := w.running(); n != 0 {
-		t.Errorf("after the end of the game, %d sandboxes are there", n)
+		t.Errorf("%d sandboxes remain after the end of the game", n)
 	}
 	w.destroy()
 }

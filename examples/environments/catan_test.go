@@ -40,7 +40,7 @@ func TestCatan(t *testing.T) {
 		t.Errorf("the model has seen %q", results)
 	}
 	if log := w.logs(); !strings.Contains(log, `{"event": "tool.invoke", "id": "call-1", "tool": "bash"`) {
-		t.Errorf("the watcher's log has not what the agent did:\n%s", log)
+		t.Errorf("the watcher's log lacks the agent's actions:\n%s", log)
 	}
 
 	// The game server itself asks for the other player's turn, so there is no record.
@@ -61,7 +61,7 @@ func TestCatan(t *testing.T) {
 	}
 	w.send("game.finished", "")
 	if n := w.running(); n != 0 {
-		t.Errorf("after the end of the game, %d sandboxes are there", n)
+		t.Errorf("%d sandboxes remain after the end of the game", n)
 	}
 	if p := w.terraform.Plan(); len(p.Changes) > 0 {
 		t.Errorf("an ended game plans %v", p.Changes)

@@ -81,7 +81,7 @@ func TestWholeCodingTask(t *testing.T) {
 	w.shownBill(ada)
 	w.send("task.complete", "")
 	if n := w.running(); n != 0 {
-		t.Errorf("after the task, %d sandboxes are there", n)
+		t.Errorf("%d sandboxes remain after the task", n)
 	}
 	w.destroy()
 }

@@ -88,7 +88,7 @@ func TestCoding(t *testing.T) {
 
 	w.send("pr.merged", "")
 	if n := w.running(); n != 0 {
-		t.Errorf("after the merge, %d sandboxes are there", n)
+		t.Errorf("%d sandboxes remain after the merge", n)
 	}
 	w.destroy()
 }

@@ -150,7 +150,7 @@ func (r *relay) tell(t *testing.T, did, collection string, record map[string]any
 	for _, conn := range r.listening(did, collection) {
 		if err := wsjson.Write(t.Context(), conn,
 			map[string]any{"did": did, "collection": collection, "record": record}); err != nil {
-			t.Logf("%s does not hear of %s: %v", did, collection, err)
+			t.Logf("%s does not receive %s: %v", did, collection, err)
 		}
 	}
 }

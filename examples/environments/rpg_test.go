@@ -82,7 +82,7 @@ func TestRPG(t *testing.T) {
 	// A death ends one sandbox, and the end of the game ends all.
 	w.send("agent.death", kira)
 	if n := w.running(); n != 1 {
-		t.Errorf("after the death of one of two, %d sandboxes are there", n)
+		t.Errorf("%d sandboxes remain after the death of one of two agents", n)
 	}
 	if a := w.turn(kira, room); a["action"] != "skip_turn" || !strings.Contains(a["reason"].(string), "lease_ended") {
 		t.Errorf("the turn of the dead is %v", a)

@@ -78,7 +78,7 @@ func installation(t *testing.T) string {
 		commands = append(commands, l[1])
 	}
 	if len(commands) < 4 {
-		t.Fatalf("of its installation it says %q", commands)
+		t.Fatalf("its installation commands are %q", commands)
 	}
 	return "cd /repository\n" + strings.Join(commands, "\n")
 }
@@ -145,7 +145,7 @@ func (m machine) wantConfined() {
 		"CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", "NoNewPrivs:\t1", "Seccomp:\t2",
 	} {
 		if !strings.Contains(status, line+"\n") {
-			m.Errorf("the reconciler's process has not %q:\n%s", line, status)
+			m.Errorf("the reconciler's process lacks %q:\n%s", line, status)
 		}
 	}
 	if mounts := m.sh("cat /proc/" + pid + "/mounts"); !regexp.MustCompile(`(?m)^\S+ / \S+ ro,`).MatchString(mounts) {

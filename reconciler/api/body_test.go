@@ -108,7 +108,7 @@ func TestALineOfInputThatIsTooLongEndsItsCommand(t *testing.T) {
 				t.Errorf("%d bytes were read, and then %v", n, err)
 			}
 			if ctx.Err() == nil {
-				t.Error("the command goes on")
+				t.Error("the command continues")
 			}
 			return sandbox.ExecResult{}, nil // like a backend that treats the truncated input as complete
 		}}

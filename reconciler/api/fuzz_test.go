@@ -147,7 +147,7 @@ func FuzzForwarded(f *testing.F) {
 			t.Fatalf("from %s by %q and %q it comes from %q", peer, first, second, from)
 		}
 		if !proxies.Contains(net.ParseIP(host)) && !ip.Equal(net.ParseIP(host)) {
-			t.Errorf("%s, which is no proxy, is believed to be %s", peer, from)
+			t.Errorf("%s is not a proxy, but the API takes its address for %s", peer, from)
 		}
 		hops := strings.Split(first+","+second, ",")
 		for _, hop := range slices.Backward(hops) {

@@ -85,11 +85,11 @@ func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(told) < 10 || !told["token_unknown"] || !told["invalid"] {
-		t.Fatalf("it was told of little: %v", told)
+		t.Fatalf("it received too little: %v", told)
 	}
 	for s := range told {
 		if strings.Contains(strings.ToLower(s), hostile) {
-			t.Errorf("it was told of %q", s)
+			t.Errorf("it received %q", s)
 		}
 	}
 }
@@ -121,11 +121,11 @@ func TestAnObserverIsToldWhatBecameOfConditionsAndWhyRequestsWereRefused(t *test
 		w.do("POST", "/v1/conditions", step.body, step.header...)
 		for _, want := range step.want {
 			if got := <-told; got != want {
-				t.Errorf("of %v it was told %q, want %q", step.header, got, want)
+				t.Errorf("for %v it received %q, want %q", step.header, got, want)
 			}
 		}
 	}
 	if len(told) != 0 {
-		t.Errorf("it was also told %q", <-told)
+		t.Errorf("it also received %q", <-told)
 	}
 }

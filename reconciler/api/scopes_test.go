@@ -263,7 +263,7 @@ func TestTokensAreMadeListedRotatedAndRevoked(t *testing.T) {
 	w.wantProblem(w.do("DELETE", "/v1/tokens/nobody", ""), 404, sandbox.NotFound)
 	a := w.do("DELETE", "/v1/tokens/"+next.ID, "")
 	if page := want[wire.TokenPage](w, a, 200); len(page.Tokens) != 1 || page.Tokens[0].RevokedBy != "token:admin" {
-		t.Errorf("revoking tells %s", a.body)
+		t.Errorf("revoking returns %s", a.body)
 	}
 	if now := ask(next.Text); now != 401 {
 		t.Errorf("the revoked token is answered with %d", now)

@@ -178,7 +178,7 @@ func TestExecEndsWhenItsReaderHasGone(t *testing.T) {
 			t.Errorf("the command ended with %v", err)
 		}
 	case <-time.After(30 * time.Second):
-		t.Fatal("the command goes on")
+		t.Fatal("the command continues")
 	}
 	if err := keyboard.Close(); err != nil {
 		t.Error(err)

@@ -42,6 +42,6 @@ func TestRunIsTheCommandInASandboxOfItsOwn(t *testing.T) {
 	w.want(once("", "-o", "json", "--", "echo"), exit.Usage, "prints the command's own output")
 	w.want(once(""), exit.Usage, "a command")
 	if w.Running() != runs {
-		t.Errorf("%d sandboxes are there, %d were", w.Running(), runs)
+		t.Errorf("there are %d sandboxes, and there were %d", w.Running(), runs)
 	}
 }

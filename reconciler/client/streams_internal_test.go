@@ -67,7 +67,7 @@ func FuzzEvents(f *testing.F) {
 			t.Errorf("read %v, want %v; again %t, want %t", got, want, again, !ends)
 		}
 		if len(got) > 0 && after != got[len(got)-1].ID {
-			t.Errorf("it goes on after %d, having told of %d", after, got[len(got)-1].ID)
+			t.Errorf("it continues after %d, but the last event was %d", after, got[len(got)-1].ID)
 		}
 		if _, known := errors.AsType[*sandbox.Error](err); !known {
 			t.Errorf("the error has no code: %v", err)

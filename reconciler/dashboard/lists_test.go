@@ -144,7 +144,7 @@ func TestTheLifeOfALeaseIsDrawn(t *testing.T) {
 	}
 	w.Pass(time.Hour)
 	if body := textOf(page()); !strings.Contains(body, "leased for 4 h") || strings.Contains(body, "leased for 5 h") {
-		t.Errorf("after its end the life goes on: %s", body)
+		t.Errorf("the life continues after its end: %s", body)
 	}
 }
 

@@ -64,10 +64,10 @@ func (w *world) wantChange(f *followed, of string) {
 	select {
 	case _, ok := <-f.changes:
 		if !ok {
-			w.Fatalf("it was cut off and not told of %s", of)
+			w.Fatalf("it was disconnected before a notification of %s", of)
 		}
 	case <-time.After(time.Minute):
-		w.Fatalf("it was not told of %s within a minute", of)
+		w.Fatalf("it was not notified of %s within a minute", of)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestAPageIsToldOfWhatChangesAndOfNothingElse(t *testing.T) {
 		<-one.changes
 	}
 	if len(rpg.changes) > 1 {
-		t.Errorf("the limited token's page was told %d times", len(rpg.changes))
+		t.Errorf("the limited token's page was notified %d times", len(rpg.changes))
 	}
 }
 

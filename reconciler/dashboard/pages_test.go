@@ -225,7 +225,7 @@ func TestPagesNeedScopesAndEnvironmentsAsTheAPIDoes(t *testing.T) {
 	}
 	if now, err := w.Service.GetLease(t.Context(), l.ID); err != nil || now.Status != sandbox.LeaseActive ||
 		now.Phase != sandbox.PhaseAwake {
-		t.Errorf("%+v, %v: somebody changed it", now, err)
+		t.Errorf("%+v, %v: it has changed", now, err)
 	}
 }
 

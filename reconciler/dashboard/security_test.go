@@ -120,7 +120,7 @@ func TestALogInEndsWithItsTokenAndItsTime(t *testing.T) {
 	}
 	w.Pass(access.Staleness)
 	if in(b) || b.cookies["sandbox_login"] != "" {
-		t.Error("the log-in goes on with a revoked token")
+		t.Error("the login continues with a revoked token")
 	}
 
 	made, err := w.registry.CreateToken(t.Context(),
@@ -131,7 +131,7 @@ func TestALogInEndsWithItsTokenAndItsTime(t *testing.T) {
 	b = w.loggedIn(string(made.Text))
 	w.Pass(time.Hour)
 	if in(b) {
-		t.Error("the log-in goes on with an expired token")
+		t.Error("the login continues with an expired token")
 	}
 
 	b = w.loggedIn(w.token("long", sandbox.ScopeRead))
@@ -141,7 +141,7 @@ func TestALogInEndsWithItsTokenAndItsTime(t *testing.T) {
 	}
 	w.Pass(time.Second)
 	if in(b) {
-		t.Error("the log-in goes on for ever")
+		t.Error("the login never ends")
 	}
 }
 

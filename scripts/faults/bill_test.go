@@ -76,7 +76,7 @@ func (w *world) checkBill() {
 	w.t.Logf("%d usage periods of %d sandboxes and %d leases come to %d nano-dollars",
 		len(periods), len(lastEnd), len(gross), total)
 	if total == 0 || len(asleep) == 0 {
-		w.t.Error("nothing was charged, or nothing ever slept: that says nothing")
+		w.t.Error("nothing was charged, or nothing ever slept: the test proves nothing")
 	}
 }
 

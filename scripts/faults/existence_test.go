@@ -85,7 +85,7 @@ func (x *existences) seconds(t *testing.T) (existed map[string]float64, count ma
 			continue // it was created and removed before it ran
 		}
 		if e.removed.IsZero() {
-			t.Errorf("the engine never told that it removed sandbox %s", id)
+			t.Errorf("the engine never reported the removal of sandbox %s", id)
 			continue
 		}
 		existed[e.agent] += e.removed.Sub(e.started).Seconds()

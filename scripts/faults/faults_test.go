@@ -140,7 +140,7 @@ func (w *world) play(faults ...func()) {
 	w.t.Logf("%d kills, %d crashes of the database, %d leases, %d conditions acknowledged",
 		w.kills, w.crashes, w.leased.Load(), len(w.acknowledged))
 	if w.kills < 5 || w.leased.Load() < players || len(w.acknowledged) < players {
-		w.t.Fatal("that was too little to say anything")
+		w.t.Fatal("there was too little load for a result")
 	}
 
 	w.endEverything()
