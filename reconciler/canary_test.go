@@ -300,7 +300,7 @@ func TestSecretsShowNowhereAndLogsSayWhatTheyAreAbout(t *testing.T) {
 	o.shown["the log"] = o.log.String()
 	if all := fmt.Sprint(o.shown); len(o.shown) < 100 || !strings.Contains(all, "PASSWORD") ||
 		!strings.Contains(all, "127.0.0.1:1") {
-		t.Errorf("in %d places not even the names of what is secret are shown, so that this shows nothing", len(o.shown))
+		t.Errorf("the test proves nothing: none of %d outputs shows even the names of secrets", len(o.shown))
 	}
 	for where, text := range o.shown {
 		for what, secret := range s {
@@ -368,7 +368,7 @@ func (o *operated) checkLog() {
 			}
 			if path := fmt.Sprint(line["path"]); strings.HasPrefix(path, "/v1/leases/") && line["caller"] != "" &&
 				(line["lease"] != "did:plc:ann::catan-7" || line["environment"] != "catan-7") {
-				o.Errorf("of a lease's request it says %v", line)
+				o.Errorf("the line about a lease's request is %v", line)
 			}
 			ofAnn = ofAnn ||
 				line["request_id"] == "the-request-of-ann" && line["environment"] == "catan-7" && line["caller"] == "token:ops"

@@ -198,6 +198,6 @@ func TestCloudflareEndsUnusedSandboxesWithoutAReconciler(t *testing.T) {
 	})
 	w.eventually("D1 tells that it is gone", func() bool { return inD1(ends.Lease) == "destroyed" })
 	if found, err := w.service.ListDrift(t.Context(), sandbox.DriftFilter{}); err != nil || len(found) != 0 {
-		t.Errorf("it was found that %+v: %v", found, err)
+		t.Errorf("the findings are %+v: %v", found, err)
 	}
 }

@@ -232,7 +232,7 @@ func (c *clients) judge(ran map[string]int) {
 		case command.acknowledged && n != 1:
 			c.Errorf("%s was acknowledged, and ran %d times", command.id, n)
 		case command.begun && !command.acknowledged:
-			c.Errorf("%s was said to run, and ran %d times: %v", command.id, n, command.refused)
+			c.Errorf("%s was reported as running, and ran %d times: %v", command.id, n, command.refused)
 		case n > 1:
 			c.Errorf("%s ran %d times, and its caller got %v", command.id, n, command.refused)
 		case !command.acknowledged && (command.named || command.detached):

@@ -103,7 +103,7 @@ func (k *killing) play() {
 	}
 	k.clients.judge(k.clients.ran(k.leases))
 	if n := len(k.clients.commands); n < rounds {
-		k.Errorf("%d kills met %d commands: too few to say anything", rounds, n)
+		k.Errorf("%d kills met %d commands: too few for a result", rounds, n)
 	}
 }
 

@@ -90,7 +90,7 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 	back := time.Now()
 	d.Start()
 	if err := <-told; err == nil {
-		t.Error("the attached command has ended well for its caller")
+		t.Error("the attached command has succeeded for its caller")
 	} else {
 		t.Logf("the attached command has ended for its caller with: %v", err) // its connection may have failed first
 	}
@@ -112,7 +112,7 @@ func TestCommandsEndWithAnEngineWithoutLiveRestore(t *testing.T) {
 			t.Errorf("%s has ended at %v, the engine had stopped at %v", command.id, x.FinishedAt, stopped)
 		}
 		if !strings.HasPrefix(kept, before) || !strings.HasPrefix(command.stdout(), kept) {
-			t.Errorf("of %s %q was seen, and %q is kept", command.id, before, kept)
+			t.Errorf("of the output of %s, a client saw %q, and the ledger has %q", command.id, before, kept)
 		}
 	}
 	var ran string

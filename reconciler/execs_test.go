@@ -63,7 +63,7 @@ func TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput(t *testing.T) {
 	began := time.Now()
 	res, err := w.service.Exec(t.Context(), ref, awaited) // the same command, with its output from the start
 	if err != nil || res.ExitCode != 3 {
-		t.Fatalf("asked for again, the command ended with %d, %v", res.ExitCode, err)
+		t.Fatalf("requested again, the command ended with %d, %v", res.ExitCode, err)
 	}
 	t.Logf("it ended %v after the restart", time.Since(began))
 	var stdout, stderr bytes.Buffer
@@ -87,7 +87,7 @@ func TestKillingTheReconcilerLosesNeitherCommandsNorTheirOutput(t *testing.T) {
 			t.Errorf("%s: %+v, %v", id, x, err)
 		}
 		if got := read(id, sandbox.Stdout, 0, false); got != stdout.String() { // the sandbox is gone
-			t.Errorf("of %s, %d bytes are kept of %d", id, len(got), stdout.Len())
+			t.Errorf("for %s, %d of %d bytes are stored", id, len(got), stdout.Len())
 		}
 		if got := read(id, sandbox.Stderr, 0, false); got != stderr.String() {
 			t.Errorf("of %s, %q is kept", id, got)

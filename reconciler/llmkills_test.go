@@ -210,6 +210,6 @@ func (w *world) compare(u *upstream, calls map[string]sandbox.LLMCall) {
 		w.Errorf("the costs have %+v, the calls %+v, %v", report.Total.LLM, sum, err)
 	}
 	if outcomes[sandbox.LLMCompleted] < len(calls)/3 {
-		w.Errorf("so few calls were completed that this says little: %v", outcomes)
+		w.Errorf("too few calls were completed for a result: %v", outcomes)
 	}
 }

@@ -71,7 +71,7 @@ func TestDeclaredProcessesLastAsLongAsTheirSandbox(t *testing.T) {
 	watcher, server := sandbox.ProcessRef{LeaseRef: r, Name: "watcher"}, sandbox.ProcessRef{LeaseRef: r, Name: "server"}
 	if got := w.waitFor(sandbox.ProcessWait{ProcessRef: watcher, Log: "^subscribed"}); got.Line != "subscribed to games" ||
 		got.Starts != 1 {
-		t.Fatalf("the wait for a line came to %+v", got)
+		t.Fatalf("the wait for a line returned %+v", got)
 	}
 	w.waitFor(sandbox.ProcessWait{ProcessRef: server, Port: 8080})
 
@@ -104,10 +104,10 @@ func TestDeclaredProcessesLastAsLongAsTheirSandbox(t *testing.T) {
 
 	killed, err := w.service.KillProcess(t.Context(), server)
 	if err != nil || killed.State != sandbox.ProcessKilled {
-		t.Errorf("a kill came to %+v, %v", killed, err)
+		t.Errorf("a kill returned %+v, %v", killed, err)
 	}
 	if n := w.alive(r, "nc -l"); n != 0 {
-		t.Errorf("%d processes of one that was killed are left", n)
+		t.Errorf("%d processes remain after a kill", n)
 	}
 	if _, err := w.service.Release(t.Context(), r); err != nil {
 		t.Fatal(err)

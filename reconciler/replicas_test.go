@@ -341,7 +341,7 @@ func TestReplicasOfTwoVersionsShareALedger(t *testing.T) {
 		}
 	}
 	if out, err := a.reconciler().CombinedOutput(); err == nil || !strings.Contains(string(out), "upgrade this program") {
-		t.Errorf("one that starts then: %v, %s", err, out)
+		t.Errorf("a process that starts then: %v, %s", err, out)
 	}
 	if n := a.containers(); n != 2 {
 		t.Errorf("there are %d containers, want 2", n)

@@ -238,7 +238,7 @@ func files(s *suite) {
 		"content": base64.StdEncoding.EncodeToString([]byte(content)), "mode": 0o600})
 	s.must("write_file", args{"lease": lease, "path": "maps/empty", "content": ""})
 	if s.read(lease, "/workspace/maps/a b.txt") != content {
-		s.Error("a file has another content than was written")
+		s.Error("a file's content differs from the written one")
 	}
 	s.equal("an empty file", s.read(lease, "maps/empty"), "")
 	s.equal("the files", s.must("list_files", args{"lease": lease, "path": "maps"}), []any{"a b.txt", "empty"})

@@ -56,7 +56,7 @@ func lostAnswers(s *suite) {
 	s.equal("what it ended", receipt["matched"], 1.0)
 	for i, f := range append(seen, run, start) {
 		if proxy.count(f) != 1 {
-			s.Errorf("no answer was lost of fault %d", i)
+			s.Errorf("fault %d lost no answer", i)
 		}
 	}
 }

@@ -241,7 +241,7 @@ func (w *world) tell(agent, collection string, turn int, state map[string]any) c
 	})
 	if want := fmt.Sprintf("%s.%d", w.name, turn); found.Key != want || found.Record.Environment != w.name ||
 		found.Record.Type != found.Collection {
-		w.Errorf("the record is %+v, its key is to be %s", found, want)
+		w.Errorf("the record is %+v, and its key must be %s", found, want)
 	}
 	return found
 }

@@ -93,7 +93,7 @@ type machine struct {
 func newMachine(t *testing.T, address string) machine {
 	t.Helper()
 	if _, err := os.Stat("/sys/fs/cgroup/cgroup.controllers"); err == nil {
-		t.Skip("a systemd in a container is known to run beside an engine with cgroup v1 only")
+		t.Skip("systemd in a container is only known to run beside an engine with cgroup v1")
 	}
 	image := run(t, "../../scripts/debian-base", "systemd", "systemd", "systemd-sysv", "dbus")
 	socket, group := engineSocket(t)

@@ -197,7 +197,7 @@ func TestALogInHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 		}
 		if !in(here, id) || !in(there, id) || in(here, id+"x") || in(here, "") ||
 			in(here, strings.Split(id, ".")[0]) || in(here, strings.Split(id, ".")[0]+".Ym9i") {
-			w.Error("it does not hold, or another one does")
+			w.Error("the login is invalid, or another one is valid")
 		}
 		second, err := there.LogIn(w.Context(), l)
 		if err != nil {
@@ -221,7 +221,7 @@ func TestALogInHoldsOnEveryReconcilerUntilItEnds(t *testing.T) {
 		err = store.Read(w.Context(), func(tx *ledger.Tx) error {
 			row, err := tokens.In(tx).LoginByHash(hash[:])
 			if row != nil {
-				w.Error("it is kept beyond its time")
+				w.Error("it is stored beyond its end")
 			}
 			return err
 		})

@@ -25,11 +25,11 @@ func TestAcquireIsAnsweredAtOnceWhereThatIsPreferred(t *testing.T) {
 	w.HoldSpawns(false)
 	if waited := w.do(http.MethodPost, "/v1/leases", body); waited.StatusCode != http.StatusOK ||
 		!strings.Contains(waited.body, `"status":"active"`) {
-		t.Errorf("who waits is answered %d: %s", waited.StatusCode, waited.body)
+		t.Errorf("a waiting caller gets %d: %s", waited.StatusCode, waited.body)
 	}
 	ready := w.do(http.MethodPost, "/v1/leases", body, "Prefer", "respond-async")
 	if ready.StatusCode != http.StatusOK || ready.Header.Get("Preference-Applied") != "" {
-		t.Errorf("of a lease that is ready it is answered %d, %v", ready.StatusCode, ready.Header)
+		t.Errorf("for a ready lease the answer is %d, %v", ready.StatusCode, ready.Header)
 	}
 }
 
@@ -48,10 +48,10 @@ func TestReleaseIsAnsweredAtOnceWhereThatIsPreferred(t *testing.T) {
 	w.FailKills(false)
 	if a := w.do("POST", annIn+"/release", ""); a.StatusCode != http.StatusOK ||
 		!strings.Contains(a.body, `"status":"destroyed"`) {
-		t.Errorf("who waits is answered %d: %s", a.StatusCode, a.body)
+		t.Errorf("a waiting caller gets %d: %s", a.StatusCode, a.body)
 	}
 	a := w.do("DELETE", annIn, "", "Prefer", "respond-async")
 	if a.StatusCode != http.StatusOK || a.Header.Get("Preference-Applied") != "" {
-		t.Errorf("of a lease that is gone it is answered %d, %v", a.StatusCode, a.Header)
+		t.Errorf("for a lease that is gone the answer is %d, %v", a.StatusCode, a.Header)
 	}
 }

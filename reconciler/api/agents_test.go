@@ -231,7 +231,7 @@ func TestAgentsThatCannotBeReached(t *testing.T) {
 	w.wantProblem(w.do("GET", annIn+"/agents/nobody/", ""), 404, sandbox.NotFound)
 	w.wantProblem(w.do("GET", annIn+"/agents/plain/", ""), 404, sandbox.NotFound)
 	if p := w.wantProblem(w.do("GET", annIn+"/agents/short/", ""), 409, sandbox.Conflict); p.Reason != sandbox.ReasonProcessEnded {
-		t.Errorf("of an agent that has ended: %+v", p)
+		t.Errorf("for an agent that has exited: %+v", p)
 	}
 	w.wantProblem(w.do("GET", "/v1/leases/did:plc:bob::catan-7/agents/chat/", ""), 404, sandbox.NotFound)
 
@@ -240,7 +240,7 @@ func TestAgentsThatCannotBeReached(t *testing.T) {
 	began := time.Now()
 	w.wantProblem(w.do("GET", annIn+"/agents/never/", ""), 409, sandbox.Conflict)
 	if took := time.Since(began); took > sandbox.AgentStart/2 {
-		t.Errorf("a dead agent was waited for %s", took)
+		t.Errorf("the API waited %s for a dead agent", took)
 	}
 }
 

@@ -270,7 +270,7 @@ func TestATokenIsLimitedToItsEnvironments(t *testing.T) {
 	all, own := want[sandbox.CostReport](w, w.do("GET", costs, ""), 200), want[sandbox.CostReport](w,
 		w.do("GET", costs, "", token...), 200)
 	if len(all.Accounts) != 1 || own.Accounts == nil || len(own.Accounts) != 0 || len(own.Rows) != 1 {
-		t.Errorf("of accounts, a token without a limit sees %+v and one with a limit %+v", all.Accounts, own.Accounts)
+		t.Errorf("an unlimited token sees the accounts %+v, and a limited one %+v", all.Accounts, own.Accounts)
 	}
 }
 

@@ -109,7 +109,7 @@ func TestABatchHasTheBoundsOfItsToken(t *testing.T) {
 		t.Errorf("a batch above the ceiling: %v", err)
 	}
 	if n := w.Running(); n != 0 {
-		t.Errorf("%d sandboxes run of batches that were refused", n)
+		t.Errorf("%d sandboxes of refused batches run", n)
 	}
 	b.AllOrNone = false
 	results, err := a.AcquireBatch(t.Context(), b)

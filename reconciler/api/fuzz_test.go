@@ -144,7 +144,7 @@ func FuzzForwarded(f *testing.F) {
 		handler.ServeHTTP(httptest.NewRecorder(), r)
 		ip := net.ParseIP(from)
 		if ip == nil || ip.String() != from {
-			t.Fatalf("from %s by %q and %q it comes from %q", peer, first, second, from)
+			t.Fatalf("from %s with %q and %q, the address is %q", peer, first, second, from)
 		}
 		if !proxies.Contains(net.ParseIP(host)) && !ip.Equal(net.ParseIP(host)) {
 			t.Errorf("%s is not a proxy, but the API takes its address for %s", peer, from)
@@ -156,7 +156,7 @@ func FuzzForwarded(f *testing.F) {
 				return
 			}
 			if !proxies.Contains(claimed) && proxies.Contains(net.ParseIP(host)) {
-				t.Errorf("by %q and %q it comes from %s, and not from %s", first, second, from, claimed)
+				t.Errorf("with %q and %q, the address is %s, not %s", first, second, from, claimed)
 				return
 			}
 		}

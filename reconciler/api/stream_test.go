@@ -57,7 +57,7 @@ func TestExecCollected(t *testing.T) {
 	}
 	a = w.do("POST", annIn+"/exec", `{"command":["cat"],"stdin":"/wD/","stdin_encoding":"base64"}`)
 	if r := want[wire.ExecResult](w, a, 200); r.Stdout != "/wD/" || r.StdoutEncoding != "base64" {
-		t.Errorf("bytes that are no text come as %s", a.body)
+		t.Errorf("bytes that are not text arrive as %s", a.body)
 	}
 	if r := want[wire.ExecResult](w, w.do("POST", annIn+"/exec", `{"command":["exit","3"]}`), 200); r.ExitCode != 3 {
 		t.Errorf("exit 3 is %+v", r)
@@ -257,7 +257,7 @@ func TestFilesThatBreakOffAreNotWhole(t *testing.T) {
 	w = broken(100_000)
 	resp := w.open(t.Context(), "GET", annIn+"/files?path=a", nil, "Accept", wire.Tar)
 	if n, err := io.Copy(io.Discard, resp.Body); err == nil {
-		t.Errorf("%d bytes came and then a good end", n)
+		t.Errorf("%d bytes arrived, and then a clean end", n)
 	}
 }
 

@@ -288,7 +288,7 @@ func TestRejectedCredentialsAreNamed(t *testing.T) {
 	_, err := newClient(t, server.URL).GetLease(t.Context(), lease)
 	if text := fmt.Sprint(err); !strings.Contains(text, "rejects the token: unknown token") ||
 		strings.Contains(text, "webhook") {
-		t.Errorf("of a token it says %v", err)
+		t.Errorf("the error about a token is %v", err)
 	}
 	signing := newClient(t, server.URL, func(c *client.Config) {
 		c.Token, c.Sign = "", func(h http.Header, _ string, _ []byte) error {
@@ -298,7 +298,7 @@ func TestRejectedCredentialsAreNamed(t *testing.T) {
 	})
 	_, err = signing.Deliver(t.Context(), sandbox.Delivery{ID: "msg_1", Body: []byte("{}")})
 	if text := fmt.Sprint(err); !strings.Contains(text, "check the webhook secret") || strings.Contains(text, "TOKEN") {
-		t.Errorf("of a signature it says %v", err)
+		t.Errorf("the error about a signature is %v", err)
 	}
 }
 

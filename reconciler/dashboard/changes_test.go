@@ -114,10 +114,10 @@ func TestHostsAreCountedAndAllowed(t *testing.T) {
 	}
 	link := page.linkTo(t, "Allow pypi.org")
 	if body := w.loggedIn(w.token("leases", sandbox.ScopeLease)).get("/ui/egress").body; strings.Contains(body, "/allow") {
-		t.Errorf("a token that may not is offered to allow: %s", body)
+		t.Errorf("a token without the right gets an offer to allow: %s", body)
 	}
 	if a := w.loggedIn(w.token("leases2", sandbox.ScopeLease)).get(link); a.StatusCode != http.StatusForbidden {
-		t.Errorf("a token that may not is asked: %d", a.StatusCode)
+		t.Errorf("a token without the right gets the confirmation: %d", a.StatusCode)
 	}
 	before := w.env("catan-7")
 	if a := b.get(link); !strings.Contains(a.body, "Allow pypi.org in catan-7?") || !strings.Contains(a.body, "If Terraform manages") {

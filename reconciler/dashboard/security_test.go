@@ -293,6 +293,6 @@ func TestNoSecretIsShownKeptOrLogged(t *testing.T) {
 		}
 	}
 	if !strings.Contains(seen, "PASSWORD") {
-		t.Error("not even the name of the variable is shown, so that this test shows nothing")
+		t.Error("the test proves nothing: not even the name of the variable is shown")
 	}
 }

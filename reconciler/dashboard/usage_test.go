@@ -68,14 +68,14 @@ func TestUsageIsShownOverTime(t *testing.T) {
 		}
 	}
 	if !strings.Contains(p.body, "0.25 of 0.5 cores") || strings.Contains(p.body, "available within") {
-		t.Errorf("what is used now is not compared with the last sample: %s", p.body)
+		t.Errorf("the current usage is not compared with the last sample: %s", p.body)
 	}
 	if !strings.Contains(p.body, `/usage?last=6h"`) {
-		t.Errorf("nothing leads to the last 6 hours: %s", p.body)
+		t.Errorf("no link leads to the last 6 hours: %s", p.body)
 	}
 	if day := b.usage(l, "?last=24h"); len(day.rows) != 3 || !strings.Contains(day.body, "at most") ||
 		!strings.Contains(day.body, `aria-current="true">24 hours`) {
-		t.Errorf("of the last day %d rows are shown: %s", len(day.rows), day.body)
+		t.Errorf("%d rows are shown for the last day: %s", len(day.rows), day.body)
 	}
 	w.BackendAway(true)
 	if p := b.usage(l, ""); len(p.rows) != 30 || !strings.Contains(p.body, "the engine is away") {
@@ -84,7 +84,7 @@ func TestUsageIsShownOverTime(t *testing.T) {
 	w.BackendAway(false)
 	w.Pass(70 * time.Minute)
 	if p := b.usage(l, ""); len(p.rows) != 0 {
-		t.Errorf("of the last hour %d samples are shown", len(p.rows))
+		t.Errorf("%d samples are shown for the last hour", len(p.rows))
 	}
 	if _, err := w.Service.Release(t.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
 		t.Fatal(err)

@@ -28,11 +28,11 @@ func TestMonitoringAsksForMetricsThatThereAre(t *testing.T) {
 		}
 		names := regexp.MustCompile(`\b(sandbox|process|go)_[a-z_]+\b`).FindAllString(string(content), -1)
 		if len(names) == 0 {
-			t.Errorf("%s asks for nothing", file)
+			t.Errorf("%s uses no metric", file)
 		}
 		for _, name := range names {
 			if !strings.Contains(text, "\n"+name+"{") && !strings.Contains(text, "\n"+name+" ") {
-				t.Errorf("%s asks for %s, which there is not", file, name)
+				t.Errorf("%s uses the unknown metric %s", file, name)
 			}
 		}
 	}

@@ -198,7 +198,7 @@ func (w *world) nano(amounts map[string]any, name string) int64 {
 	}
 	dollars, ok := new(big.Rat).SetString(fmt.Sprint(text))
 	if !ok {
-		w.t.Fatalf("%s is %v, which is no amount", name, text)
+		w.t.Fatalf("%s is %v, which is not an amount", name, text)
 	}
 	return halfUp(dollars.Mul(dollars, big.NewRat(int64(time.Second), 1)))
 }

@@ -379,7 +379,7 @@ func (w *world) checkUsage(lives map[string]*life, engine *existences) {
 	least := make(map[string]float64)
 	for id, l := range lives {
 		if l.destroyed.IsZero() {
-			w.t.Errorf("sandbox %s of %s has no event that it was destroyed", id, l.agent)
+			w.t.Errorf("sandbox %s of %s has no event of its destruction", id, l.agent)
 		}
 		if !l.ready.IsZero() {
 			least[l.agent] += l.ended.Sub(l.ready).Seconds()

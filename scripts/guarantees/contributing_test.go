@@ -106,7 +106,7 @@ func TestRecipesNameCodeThatExists(t *testing.T) {
 		}
 		for _, m := range found {
 			if !declared[m[1]] {
-				t.Errorf("recipe %q names %s, which no file declares that it names", title, m[1])
+				t.Errorf("recipe %q names %s, but none of its files declares it", title, m[1])
 			}
 		}
 	}

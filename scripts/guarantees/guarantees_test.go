@@ -33,7 +33,7 @@ func TestEveryGuaranteeNamesTestsThatExist(t *testing.T) {
 			source := testsOf(t, g[1])
 			for _, name := range regexp.MustCompile("(?:Test|Benchmark|Fuzz)[A-Za-z0-9]+").FindAllString(g[2], -1) {
 				if !strings.Contains(source, "func "+name+"(") {
-					t.Errorf("package %s has no %s, which is to prove: %s", g[1], name, columns[1])
+					t.Errorf("package %s has no %s, which must prove: %s", g[1], name, columns[1])
 				}
 			}
 		}

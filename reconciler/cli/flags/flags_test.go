@@ -41,7 +41,7 @@ func TestAListIsReplacedByThatOfAFile(t *testing.T) {
 	flags.List(f, &of, "of", []string{"default"}, "")
 	list := f.Lookup("of").Value.(pflag.SliceValue)
 	if err := list.Replace([]string{"a", ""}); err == nil {
-		t.Error("a list with an empty element was taken")
+		t.Error("a list with an empty element was accepted")
 	}
 	if err := list.Replace([]string{"a,b", "c"}); err != nil || f.Lookup("of").Value.String() != `["a,b",c]` {
 		t.Errorf("got %s, %v", f.Lookup("of").Value, err)
@@ -56,7 +56,7 @@ func TestAFilterIsNotEmpty(t *testing.T) {
 	f, of := pflag.NewFlagSet("", pflag.ContinueOnError), ""
 	flags.Filter(f, &of, "of", "")
 	if err := f.Parse([]string{"--of", ""}); err == nil {
-		t.Error("an empty filter was taken")
+		t.Error("an empty filter was accepted")
 	}
 	if err := f.Parse([]string{"--of", "a"}); err != nil || of != "a" {
 		t.Errorf("got %q, %v", of, err)

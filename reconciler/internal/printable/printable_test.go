@@ -65,7 +65,7 @@ func TestJSONHasNothingThatATerminalActsOnAndTheSameValue(t *testing.T) {
 			t.Errorf("it is read back as %v, %v", back, err)
 		}
 		if !strings.Contains(b.String(), `größer <&> 日本語 🎲`) {
-			t.Errorf("what is safe is escaped: %s", b.String())
+			t.Errorf("safe text is escaped: %s", b.String())
 		}
 	}
 }
