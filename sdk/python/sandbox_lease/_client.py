@@ -118,7 +118,7 @@ class Client(Operations):
         timeout: float,
         on_output: Callable[[Output], object],
     ) -> Any:
-        """Passes the lines of a streamed command on, and returns its result."""
+        """Forwards the lines of a streamed command, and returns its result."""
         with self._open(method, path, query=query, headers=headers, body=body, timeout=timeout, idle=IDLE) as answer:
             for line in answer.lines():
                 if not line:
@@ -150,7 +150,7 @@ class Client(Operations):
         _stop: Optional[threading.Event] = None,
         _opened: Optional[Callable[[Response], object]] = None,
     ) -> Iterator[bytes]:
-        """Yields the output of a command, with follow until it ends. After a lost connection, it goes on where it was."""
+        """Yields the output of a command, with follow until it ends. After a lost connection, it resumes."""
         path = f"/v1/leases/{segment(id)}/execs/{segment(exec)}/{segment(stream)}"
         return self._follow(path, {}, offset, follow, _stop, _opened)
 
@@ -164,7 +164,7 @@ class Client(Operations):
         generation: Optional[int] = None,
         owner: Optional[str] = None,
     ) -> Iterator[bytes]:
-        """Yields the log of a process, with follow until it exits. After a lost connection, it goes on where it was."""
+        """Yields the log of a process, with follow until it exits. After a lost connection, it resumes."""
         path = f"/v1/leases/{segment(id)}/processes/{segment(process)}/logs"
         return self._follow(path, {"generation": generation, "owner": owner}, offset, follow, None, None)
 
@@ -424,7 +424,7 @@ class Client(Operations):
         body: Optional[Content] = None,
         session: Optional[str] = None,
     ) -> Response:
-        """Passes a request on to an agent, and returns the agent's answer, whatever its status. The caller closes it."""
+        """Forwards a request to an agent, and returns the agent's answer, whatever its status. The caller closes it."""
         sent = dict(headers or {})
         if session is not None:
             sent["X-Sandbox-Session"] = session
@@ -438,7 +438,7 @@ class Client(Operations):
         return answer
 
     def livez(self) -> bool:
-        """Whether the reconciler lives."""
+        """Whether the reconciler is alive."""
         return self._probe("/livez")
 
     def readyz(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Mapping, Optional, Sequence, Union
 from . import types
 from .errors import Error
 
-#: A longer line is passed on in pieces of this many characters.
+#: A longer line is forwarded in pieces of this many characters.
 LONGEST_LINE = 1 << 16
 
 
@@ -79,7 +79,7 @@ class RunResult(Result):
 
 
 class LineCallback:
-    """Collects output, and passes its lines on to callbacks."""
+    """Collects output, and forwards its lines to callbacks."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class LineCallback:
         self._lines[output.stream].add(output.data)
 
     def result(self, exec_id: str, end: Mapping[str, Any]) -> Result:
-        """Passes unfinished lines on, and returns the result of a command that has ended."""
+        """Forwards unfinished lines, and returns the result of a command that has ended."""
         for lines in self._lines.values():
             lines.end()
         return Result(

@@ -99,7 +99,7 @@ class Command:
 
 
 class _Runs:
-    """What runs commands: a sandbox or a session in it."""
+    """Runs commands: a sandbox, or a session in it."""
 
     _client: Client
     id: str
@@ -127,7 +127,7 @@ class _Runs:
         verifier: bool = False,
         timeout: Optional[Duration] = None,
     ) -> Command:
-        """Starts a command that goes on when this program ends. A second call with the same id starts nothing."""
+        """Starts a command that continues after this program ends. A second call with the same id starts nothing."""
         body = self._body(command, id, env, cwd, user, verifier, timeout)
         started = self._client._start(self._exec_path(), body, self._fence())
         return Command(self._client, self._lease_id(), started["id"], self._patience(timeout))
@@ -208,7 +208,7 @@ def _with_input(body: types.ExecRequest, stdin: bytes) -> bytes:
 
 
 def _quietly(call: Callable[[], object]) -> None:
-    """Tidies up after an error, which is what the caller must see."""
+    """Cleans up after an error. The caller must see that error."""
     try:
         call()
     except Error:
@@ -261,7 +261,7 @@ class Sandbox(_Runs):
         return self.lease
 
     def renew(self, settings: Optional[types.LeaseSettings] = None) -> types.Lease:
-        """Renews the lease, also with other settings."""
+        """Renews the lease, optionally with other settings."""
         body: types.RenewRequest = {"settings": settings} if settings else {}
         self.lease = self._client.renew_lease(self.id, body, generation=self._generation)
         return self.lease
@@ -329,7 +329,7 @@ class Sandbox(_Runs):
         return self._client.read_files(self.id, path, generation=self._generation)
 
     def write_file(self, path: str, content: Content, *, mode: Optional[int] = None) -> None:
-        """Replaces a file at once. mode has its permissions, by default 0o644."""
+        """Replaces a file atomically. mode has its permissions, by default 0o644."""
         self._client.write_files(self.id, path, content, mode=mode, generation=self._generation)
 
     def read_tar(self, path: str) -> Response:
@@ -428,7 +428,7 @@ class Sandbox(_Runs):
         return self._client.read_companion(self.id, name, offset=offset, follow=follow, generation=self._generation)
 
     def ask_agent(self, agent: str, path: str = "", **request: Any) -> Response:
-        """Passes a request on to an agent of the sandbox. It takes the arguments of Client.ask_agent."""
+        """Forwards a request to an agent of the sandbox. It takes the arguments of Client.ask_agent."""
         return self._client.ask_agent(self.id, agent, path, **request)
 
     def events(self, *, after_id: Optional[int] = None) -> Iterator[types.Event]:

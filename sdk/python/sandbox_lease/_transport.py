@@ -28,7 +28,7 @@ EVENTS = "text/event-stream"
 TAR = "application/x-tar"
 OCTETS = "application/octet-stream"
 
-#: A stream that carries nothing for this long, in seconds, is opened again. It is no failure.
+#: A stream that carries nothing for this long, in seconds, is opened again. That is not a failure.
 IDLE = 60.0
 
 

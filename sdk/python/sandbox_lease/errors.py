@@ -38,7 +38,7 @@ class Error(Exception):
     #: The id of the request in the reconciler's log, and its HTTP status; unset if there was no answer.
     request_id: Optional[str]
     status: Optional[int]
-    #: What the reconciler asked to wait before a retry, in seconds.
+    #: How long the reconciler asked to wait before a retry, in seconds.
     retry_after: Optional[float]
 
     def __init__(

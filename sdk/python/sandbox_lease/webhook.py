@@ -1,4 +1,4 @@
-"""Signatures of Standard Webhooks, for those who send conditions and those who receive messages."""
+"""Signatures of Standard Webhooks, for senders of conditions and receivers of messages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def verify(
 ) -> str:
     """Returns the id of a message that one of the secrets signs. Anything else is an error, "unauthenticated".
 
-    The body must be the bytes that arrived. An id that was seen before is a message that was sent again.
+    The body must be the bytes that arrived. A repeated id means that the message was sent again.
     """
     lower: dict[str, str] = {}
     for name, value in headers.items():

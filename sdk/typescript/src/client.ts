@@ -144,7 +144,7 @@ export class Client extends Operations {
     return this.outputs(path, request, (stream, data) => onOutput(new Output(stream as "stdout" | "stderr", data)));
   }
 
-  /** @internal Passes the pieces of a streamed command on, and returns its result. */
+  /** @internal Forwards the pieces of a streamed command, and returns its result. */
   async outputs<T extends Ending>(
     path: string,
     request: Streamed,
@@ -171,7 +171,7 @@ export class Client extends Operations {
     return (milliseconds(timeout) || defaultTimeout) + this.slow;
   }
 
-  /** Yields the output of a command, with follow until it ends. After a lost connection, it goes on where it was. */
+  /** Yields the output of a command, with follow until it ends. After a lost connection, it resumes. */
   readExec(
     id: string,
     exec: string,
@@ -181,7 +181,7 @@ export class Client extends Operations {
     return this.#follow(`/v1/leases/${segment(id)}/execs/${segment(exec)}/${segment(stream)}`, {}, options);
   }
 
-  /** Yields the log of a process, with follow until it exits. After a lost connection, it goes on where it was. */
+  /** Yields the log of a process, with follow until it exits. After a lost connection, it resumes. */
   readProcess(
     id: string,
     process: string,
@@ -412,7 +412,7 @@ export class Client extends Operations {
 
   // Agents and probes.
 
-  /** Passes a request on to an agent, and returns the agent's answer, whatever its status. */
+  /** Forwards a request to an agent, and returns the agent's answer, whatever its status. */
   async askAgent(id: string, agent: string, path = "", request: AgentRequest = {}): Promise<Answer> {
     const { method = "GET", session, headers = {}, ...rest } = request;
     const below = path.replace(/^\/+/, "");
@@ -431,7 +431,7 @@ export class Client extends Operations {
     return answer;
   }
 
-  /** Whether the reconciler lives. */
+  /** Whether the reconciler is alive. */
   livez(options: CallOptions = {}): Promise<boolean> {
     return this.#probe("/livez", options);
   }

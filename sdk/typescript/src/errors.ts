@@ -40,7 +40,7 @@ export class SandboxError extends Error {
   /** The id of the request in the reconciler's log, and its HTTP status; unset if there was no answer. */
   readonly requestId: string | undefined;
   readonly status: number | undefined;
-  /** What the reconciler asked to wait before a retry, in seconds. */
+  /** How long the reconciler asked to wait before a retry, in seconds. */
   readonly retryAfter: number | undefined;
   /** The request has not reached the reconciler. */
   readonly unsent: boolean;

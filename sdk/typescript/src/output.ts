@@ -2,7 +2,7 @@ import { SandboxError } from "./errors.js";
 import { joined } from "./transport.js";
 import type { Lease } from "./types.js";
 
-/** A longer line is passed on in pieces of this many characters. */
+/** A longer line is forwarded in pieces of this many characters. */
 const longestLine = 1 << 16;
 
 /** Gets a line of output without its end. The command's output waits for what it returns. */
@@ -45,7 +45,7 @@ export class Output {
   }
 }
 
-/** How a command ended, as the API says it. */
+/** How a command ended, in the terms of the API. */
 export interface Ending {
   exit_code: number;
   timed_out?: boolean;
@@ -117,7 +117,7 @@ export interface Collected {
   dropped: boolean;
 }
 
-/** Collects output, and passes its lines on to callbacks. */
+/** Collects output, and forwards its lines to callbacks. */
 export class Collector {
   #kept = { stdout: [] as Uint8Array[], stderr: [] as Uint8Array[] };
   #size = { stdout: 0, stderr: 0 };
@@ -140,7 +140,7 @@ export class Collector {
     await this.#lines[output.stream].add(output.data);
   }
 
-  /** Passes unfinished lines on, and returns what was collected. */
+  /** Forwards unfinished lines, and returns what was collected. */
   async end(): Promise<Collected> {
     await this.#lines.stdout.end();
     await this.#lines.stderr.end();

@@ -122,7 +122,7 @@ export class Command {
   }
 }
 
-/** What runs commands: a sandbox or a session in it. */
+/** Runs commands: a sandbox, or a session in it. */
 abstract class Runner {
   /** @internal */
   constructor(protected readonly client: Client) {}
@@ -147,7 +147,7 @@ abstract class Runner {
     return { ...this.request(command), ...more, id };
   }
 
-  /** Starts a command that goes on when this program ends. */
+  /** Starts a command that continues after this program ends. */
   async start(command: CommandLine, options: StartOptions = {}): Promise<Command> {
     const body = this.#body(command, options);
     const started = await this.client.start(this.execPath(), body, { generation: this.generation() }, options.signal);
@@ -157,8 +157,8 @@ abstract class Runner {
   /**
    * Runs a command and waits for its result. A string is a line for the image's shell, a list is run as it is.
    *
-   * onStdout and onStderr get each line as it arrives, without its end. After a lost connection, the output goes on where it
-   * was, and nothing runs twice. A command with stdin ends with its connection. If a callback throws, the command is cancelled.
+   * onStdout and onStderr get each line as it arrives, without its end. After a lost connection, the output resumes, and
+   * nothing runs twice. A command with stdin ends with its connection. If a callback throws, the command is cancelled.
    */
   async run(command: CommandLine, options: CommandOptions = {}): Promise<Result> {
     const { onStdout, onStderr, stdin, outputLimit = 1 << 20, signal, timeout } = options;
@@ -243,7 +243,7 @@ export class Sandbox extends Runner {
     return (this.lease = await this.client.getLease(this.id, {}, options));
   }
 
-  /** Renews the lease, also with other settings. */
+  /** Renews the lease, optionally with other settings. */
   async renew(settings?: types.LeaseSettings, options: CallOptions = {}): Promise<types.Lease> {
     return (this.lease = await this.client.renewLease(this.id, settings ? { settings } : {}, this.#fence, options));
   }
@@ -306,7 +306,7 @@ export class Sandbox extends Runner {
     return this.client.readFiles(this.id, path, { ...options, ...this.#fence });
   }
 
-  /** Replaces a file at once. mode has its permissions, by default 0o644. */
+  /** Replaces a file atomically. mode has its permissions, by default 0o644. */
   writeFile(path: string, content: Content, options: CallOptions & { mode?: number } = {}): Promise<void> {
     return this.client.writeFiles(this.id, path, content, { ...options, ...this.#fence });
   }
@@ -403,7 +403,7 @@ export class Sandbox extends Runner {
     return this.client.readCompanion(this.id, name, { ...options, ...this.#fence });
   }
 
-  /** Passes a request on to an agent of the sandbox. */
+  /** Forwards a request to an agent of the sandbox. */
   askAgent(agent: string, path = "", request: AgentRequest = {}): Promise<Answer> {
     return this.client.askAgent(this.id, agent, path, request);
   }

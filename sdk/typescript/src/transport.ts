@@ -17,9 +17,9 @@ export interface ClientOptions {
   url?: string;
   /** The bearer token. Default: SANDBOX_RECONCILER_TOKEN. */
   token?: string;
-  /** Signs conditions in place of the token. */
+  /** Signs conditions instead of the token. */
   webhookSecret?: string;
-  /** How often an idempotent request is sent at most. Default: 5. */
+  /** The maximum number of attempts of an idempotent request. Default: 5. */
   attempts?: number;
   /** The shortest and the longest wait between attempts, in seconds. Default: 0.2 and 10. */
   waitMin?: number;
@@ -54,7 +54,7 @@ interface Opened extends Sent {
   anyStatus?: boolean;
 }
 
-/** A stream that carries nothing for this long, in milliseconds, is opened again. It is no failure. */
+/** A stream that carries nothing for this long, in milliseconds, is opened again. That is not a failure. */
 export const idle = 60_000;
 
 /** Returns text as one segment of a path. A path cannot hold some names, and no object has one of them. */
@@ -343,7 +343,7 @@ export class Transport {
       const problem = JSON.parse(await answer.text()) as Problem;
       if (problem.code) return SandboxError.of(problem, { ...more, requestId: problem.request_id ?? requestId });
     } catch {
-      // It is no problem document.
+      // It is not a problem document.
     }
     let code: Code = "unavailable";
     if (status === 401 || status === 407) code = "unauthenticated";

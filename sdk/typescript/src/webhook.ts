@@ -23,7 +23,7 @@ export async function sign(
 
 /**
  * Returns the id of a message that one of the secrets signs. Anything else is an error, "unauthenticated". The body must be
- * the bytes that arrived. An id that was seen before is a message that was sent again.
+ * the bytes that arrived. A repeated id means that the message was sent again.
  */
 export async function verify(
   secrets: string | string[],
