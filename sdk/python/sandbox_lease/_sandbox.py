@@ -176,8 +176,8 @@ class _Runs:
     ) -> Result:
         """Runs a command and waits for its result. A string is a line for the image's shell, a list is run as it is.
 
-        on_stdout and on_stderr get each line as it arrives, without its end. After a lost connection, the output goes on
-        where it was, and nothing runs twice. A command with stdin ends with its connection. The default timeout is 120 s.
+        on_stdout and on_stderr get each line as it arrives, without its end. After a lost connection, the output resumes,
+        and nothing runs twice. A command with stdin ends with its connection. The default timeout is 120 s.
         If a callback raises an exception, the command is cancelled.
         """
         lines = LineCallback(on_stdout, on_stderr, output_limit)
