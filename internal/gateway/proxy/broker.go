@@ -204,7 +204,8 @@ func (b *brokerTransport) secure(ctx context.Context, conn net.Conn) (net.Conn, 
 			return nil, err
 		}
 	}
-	context.AfterFunc(b.flow.ctx, func() { closeAll(conn) })
+	opened := conn
+	conn = &releasing{opened, context.AfterFunc(b.flow.ctx, func() { closeAll(opened) })}
 	bounded, cancel := context.WithTimeout(ctx, b.proxy.limits.HeaderTime)
 	defer cancel()
 	secured := tls.Client(&metered{conn, b.flow, b.proxy.limits.Idle}, &tls.Config{
@@ -217,6 +218,17 @@ func (b *brokerTransport) secure(ctx context.Context, conn net.Conn) (net.Conn, 
 			Detail: "connect to " + b.flow.host + " with TLS, to add the credential: " + err.Error()}
 	}
 	return secured, nil
+}
+
+// releasing is a connection that its tunnel no longer holds once it is closed. A long tunnel may open many.
+type releasing struct {
+	net.Conn
+	release func() bool
+}
+
+func (c *releasing) Close() error {
+	c.release()
+	return c.Conn.Close()
 }
 
 // forwarder forwards the requests of the tunnel.
