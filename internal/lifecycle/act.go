@@ -11,26 +11,26 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// outcome is what a step found.
+// outcome is the result of a step on the backend.
 type outcome struct {
 	err error
-	// since is when the sandbox began to run, if the step did not start it.
+	// since is the time at which the sandbox began to run, if the step did not start it.
 	since time.Time
 	usage
 	runtimeHistory
-	// attested is the witness's number that its instance has, 0 if it has none.
+	// attested is the number of the witness on the sandbox's instance, 0 if it has none.
 	attested int64
-	// started: a wake started the sandbox, which had stopped, also if the step failed afterwards.
+	// started: a wake started the sandbox, which had stopped. It is set even if the step failed afterwards.
 	started bool
 	// rest is set if the backend had put the sandbox to sleep.
 	rest *driver.Observation
 	// settles record the results of the hooks' fills.
 	settles []Settle
-	// failed records that a hook's step failed, nil for a step of the core.
+	// failed records the failure of a hook's step; nil for a step of the core.
 	failed Settle
-	// disk says what became of the sandbox's disk, nil if it does not outlive a sleep.
+	// disk describes the sandbox's disk after the step, nil if the disk does not outlive a sleep.
 	disk *sandbox.KeptDisk
-	// frozen: nothing of the sandbox runs any more. stuck: it was frozen for a checkpoint and does not run again.
+	// frozen: no process of the sandbox runs. stuck: a checkpoint froze the sandbox, and it could not be thawed.
 	frozen, stuck bool
 }
 
@@ -76,7 +76,7 @@ func outcomeOf(done Done) outcome {
 	}
 }
 
-// attest adds the number that was left on the instance. Without it the sandbox is unusable.
+// attest adds the number that was left on the instance. Without that number the sandbox is unusable.
 func (out *outcome) attest(a attestation) {
 	if a.err == nil {
 		out.attested = a.number
@@ -85,10 +85,10 @@ func (out *outcome) attest(a attestation) {
 	}
 }
 
-// A sandbox sleeps and wakes in place. A step that does so ends early when the lease ends.
+// A sandbox sleeps and wakes in place. The end of the lease cancels such a step.
 //
-// On a backend where a sandbox that stops loses its disk (no driver.Capabilities.Disk), the environment may want the
-// disk to outlive a sleep. The backend then reports what became of it, and events of the sandbox record that.
+// On some backends a stopped sandbox loses its disk (no driver.Capabilities.Disk). An environment may want the disk to
+// outlive a sleep. The backend then reports what happened to the disk, and events of the sandbox record it.
 
 // sleep puts a sandbox to sleep.
 func (c *Core) sleep(ctx context.Context, t *Task) (out outcome) {
@@ -101,7 +101,7 @@ func (c *Core) sleep(ctx context.Context, t *Task) (out outcome) {
 	return out
 }
 
-// halt stops a failed sandbox that is kept.
+// halt stops a failed sandbox that is kept for a post-mortem.
 func halt(ctx context.Context, t *Task) outcome {
 	ctx, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
@@ -120,8 +120,8 @@ func (c *Core) wake(ctx context.Context, t *Task) (out outcome) {
 	return out
 }
 
-// resting returns the context of a step that puts a sandbox to sleep or wakes it. It ends early when the lease ends: a
-// sandbox that is to be gone does not first save its disk, or start. The returned function ends it too.
+// resting returns the context of a step that puts a sandbox to sleep or wakes it. The end of the lease cancels it: a
+// sandbox that will be removed need not save its disk or start first. The returned function also cancels it.
 func (c *Core) resting(ctx context.Context, t *Task) (context.Context, func()) {
 	limit := restTimeout
 	if !t.On.Capabilities().Disk {
@@ -137,7 +137,7 @@ func (c *Core) resting(ctx context.Context, t *Task) (context.Context, func()) {
 
 var errEnded = sandbox.Errorf(sandbox.LeaseEnded, "the lease has ended meanwhile: acquire it again")
 
-// unlessEnded returns the error of a step, or errEnded if that is why it failed.
+// unlessEnded returns errEnded if the end of the lease cancelled the step, or else the step's error.
 func unlessEnded(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), errEnded) {
 		return errEnded
@@ -145,14 +145,14 @@ func unlessEnded(ctx context.Context, err error) error {
 	return err
 }
 
-// WhileWanted returns a context, part of ctx, that ends with the cause when a sandbox is to be gone: a caller that ends
-// a lease does not wait for what makes it ready. A nil cause is context.Canceled. The function that it returns ends it
-// too.
+// WhileWanted returns a context derived from ctx. It is cancelled with the cause once the sandbox is no longer wanted,
+// so that a caller that ends a lease does not wait for its creation. A nil cause is context.Canceled. The returned
+// function also cancels it.
 func (c *Core) WhileWanted(ctx context.Context, sandboxID string, cause error) (context.Context, func()) {
 	return c.whileWanted(ctx, sandboxID, 0, cause)
 }
 
-// whileWanted is WhileWanted that looks at the sandbox only after a while: what is over by then costs no reads.
+// whileWanted is WhileWanted, but first reads the sandbox after a delay. Work that ends earlier costs no reads.
 func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Duration,
 	cause error) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -181,8 +181,8 @@ func (c *Core) whileWanted(ctx context.Context, sandboxID string, after time.Dur
 	return ctx, func() { cancel(nil); <-done }
 }
 
-// seeDisk asks what became of the disk of a sandbox that has just been put to sleep or woken. If the backend does not
-// answer, the step is repeated.
+// seeDisk asks for the disk of a sandbox that has just been put to sleep or woken. If the backend does not answer, the
+// step is repeated.
 func seeDisk(ctx context.Context, t *Task, out outcome) outcome {
 	if out.err != nil || !t.On.Capabilities().KeepsDisk {
 		return out
@@ -209,8 +209,8 @@ func renew(ctx context.Context, t *Task) (out outcome) {
 	return out
 }
 
-// kill removes a sandbox, and finds out until when it was there. A backend that records that tells it afterwards.
-// Another one is asked before, and again where the removal failed.
+// kill removes a sandbox, and finds out until when it existed. A backend that records this is asked after the removal.
+// Other backends are asked before it, and again after a removal that fails.
 func (c *Core) kill(ctx context.Context, t *Task) (out outcome) {
 	if err := c.hooks.Leaving(ctx, &t.Step); err != nil {
 		return outcome{err: err}
@@ -227,9 +227,9 @@ func (c *Core) kill(ctx context.Context, t *Task) (out outcome) {
 	out.usage = sampled()
 	switch {
 	case !isAsked:
-	case out.err == nil && unknown != nil: // whether it has removed anything is not known
+	case out.err == nil && unknown != nil: // the sandbox may have been absent before the removal
 		out.err = errUnknownHistory(unknown)
-	case out.err != nil && unknown == nil && !out.absent: // it may have removed the sandbox, and not all that it had
+	case out.err != nil && unknown == nil && !out.absent: // it may have removed the sandbox but not its other objects
 		if after, err := historyOf(ctx, t.On, t.Handle); err == nil && after.absent {
 			out.runtimeHistory = after.following(out.runtimeHistory, c.now())
 		}
@@ -237,7 +237,7 @@ func (c *Core) kill(ctx context.Context, t *Task) (out outcome) {
 	return out
 }
 
-// following completes the history of a sandbox that was removed, by the one that was read before.
+// following completes the history read after a removal with the one read before.
 func (l runtimeHistory) following(before runtimeHistory, now time.Time) runtimeHistory {
 	if l.removedAt.IsZero() {
 		l.removedAt = now
@@ -248,10 +248,10 @@ func (l runtimeHistory) following(before runtimeHistory, now time.Time) runtimeH
 	return l
 }
 
-// runtimeHistory is what a backend knows of when a sandbox ran and was there.
+// runtimeHistory is what a backend knows about when a sandbox ran and existed.
 type runtimeHistory struct {
 	ran []driver.Boot
-	// absent: the backend does not have the sandbox, since removedAt, which is zero where that is not known.
+	// absent: the backend does not have the sandbox. removedAt is the time of its removal, zero if unknown.
 	absent    bool
 	removedAt time.Time
 }
@@ -283,24 +283,24 @@ func (l runtimeHistory) until(s *ledger.Sandbox, now micro.Time) micro.Time {
 	}
 }
 
-// readHistory reads when the sandbox of a step ran, once that step is taken, or found nothing to take. Of one that
-// cannot be killed it is read too: it may have stopped long before.
+// readHistory reads when the sandbox of a step ran, if the step succeeded or did not find the sandbox. It also does so
+// after a failed kill, because the sandbox may have stopped long before.
 func readHistory(ctx context.Context, t *Task, out outcome) outcome {
 	switch {
-	case out.err == nil && !t.Action.Runs() && out.rest == nil: // it goes on
+	case out.err == nil && !t.Action.Runs() && out.rest == nil: // the sandbox continues to run
 		return out
 	case out.err != nil && sandbox.CodeOf(out.err) != sandbox.NotFound && t.Action != Kill:
 		return out
 	}
 	if !t.On.Capabilities().Records && (t.Action == Kill || sandbox.CodeOf(out.err) != sandbox.NotFound) {
-		return out // kill has asked
+		return out // kill has asked already
 	}
 	l, err := historyOf(ctx, t.On, t.Handle)
 	if err != nil && out.err == nil {
 		out.err = errUnknownHistory(err)
 	}
 	if len(l.ran) > 0 {
-		out.sampled = false // it tells more than a sample
+		out.sampled = false // the history is more exact than a sample
 	}
 	out.runtimeHistory = l
 	return out

@@ -14,22 +14,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Backend is an executor and its connection. Reading the connection never waits: only reach asks the
-// backend, one question at a time, and its callers wait by their own contexts.
+// Backend is an executor and its connection. Reading the connection never waits. Only Reach asks the backend, with one
+// question at a time; its callers wait until their contexts end.
 type Backend struct {
 	driver.Executor
 	core    *Core    // owns the questions
-	witness *witness // nil where an instance's id is its own
+	witness *witness // nil if an instance's id alone identifies it
 	link    atomic.Pointer[link]
 
-	mu     sync.Mutex // guards changes of link, and what follows; never held while the backend is asked
-	asking *question  // nil when none is under way
+	mu     sync.Mutex // guards changes of link, and the fields below; not held during a question
+	asking *question  // nil without a question under way
 }
 
 // link is a connection to a backend. It is immutable.
 type link struct {
 	instance string
-	// watchedSince is when the watch was established that reports every change since; 0 without one.
+	// watchedSince is the time since which a watch reports every change, 0 without a watch.
 	watchedSince micro.Time
 }
 
@@ -48,7 +48,7 @@ func (b *Backend) Connected() string {
 	return ""
 }
 
-// Reach returns the instance. Without a connection it asks the backend. Errors: Unavailable.
+// Reach returns the connected instance. Without a connection it asks the backend. Errors: Unavailable.
 func (b *Backend) Reach(ctx context.Context) (string, error) {
 	q := b.ask()
 	select {
@@ -60,7 +60,7 @@ func (b *Backend) Reach(ctx context.Context) (string, error) {
 	}
 }
 
-// ask returns the question under way, and begins one where there is none. A connection is an answer.
+// ask returns the question under way, or begins one. With a connection, the question is already answered.
 func (b *Backend) ask() *question {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +81,7 @@ func (b *Backend) ask() *question {
 	return q
 }
 
-// answer asks the backend. The answer to a question that was forgotten meanwhile makes no connection.
+// answer asks the backend. If forget was called meanwhile, the answer makes no connection.
 func (b *Backend) answer(q *question) {
 	defer close(q.answered)
 	ctx, cancel := context.WithTimeout(b.core.life, instanceTimeout)
@@ -98,7 +98,7 @@ func (b *Backend) answer(q *question) {
 	}
 }
 
-// forget drops the connection after it broke: the next reach asks again.
+// forget drops a broken connection. The next Reach asks again.
 func (b *Backend) forget() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,7 +109,7 @@ func (b *Backend) forget() {
 // HasWitness reports whether a witness identifies the instances of the backend.
 func (b *Backend) HasWitness() bool { return b.witness != nil }
 
-// watched notes that every change is reported from now on.
+// watched records the time since which the watch reports every change.
 func (b *Backend) watched(since micro.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,11 +118,11 @@ func (b *Backend) watched(since micro.Time) {
 	}
 }
 
-// lastThere returns the last known moment at which a missing sandbox existed: now, if it was seen since a watch began
-// to report every change, or else when it was last seen.
+// lastThere returns the last known moment at which a missing sandbox existed. That is now if it was seen after a watch
+// began to report every change, or else the time when it was last seen.
 func (b *Backend) lastThere(s *ledger.Sandbox, now micro.Time) micro.Time {
 	seen := max(s.ObservedAt, s.ReadyAt)
-	if s.Origin.LedgerID != "" { // the watch reports what has our own label
+	if s.Origin.LedgerID != "" { // the watch reports only objects with our own label
 		return seen
 	}
 	if l := b.link.Load(); l != nil && l.watchedSince != 0 && l.watchedSince <= seen {
@@ -181,7 +181,7 @@ func (c *Core) InReach() []string {
 	return instances
 }
 
-// AwayError says that the instance of a sandbox or an environment is not known to answer.
+// AwayError says that the instance of a sandbox or an environment is not connected.
 type AwayError struct {
 	Backend  sandbox.Backend
 	Instance string
@@ -191,7 +191,7 @@ func (a *AwayError) Error() string {
 	return fmt.Sprintf("%s instance %s is not known to answer here", a.Backend, a.Instance)
 }
 
-// Answers returns an AwayError unless an instance was reached. It never waits: transactions ask it.
+// Answers returns an AwayError unless the instance is connected. It never waits, so transactions may call it.
 func (c *Core) Answers(b sandbox.Backend, instance string) error {
 	x, err := c.BackendFor(b)
 	if err != nil {
@@ -203,8 +203,9 @@ func (c *Core) Answers(b sandbox.Backend, instance string) error {
 	return &AwayError{b, instance}
 }
 
-// Reaching runs what needs an instance to answer, and asks the backend where that is not known yet. Nothing is claimed
-// for an instance that this program does not reach: another replica may. Errors: those of fn, and Unavailable.
+// Reaching runs fn. If fn returns an AwayError, it connects to that instance and runs fn again. Nothing is claimed for
+// an instance that this process cannot reach, because another replica may reach it. Errors: those of fn, and
+// Unavailable.
 func (c *Core) Reaching(ctx context.Context, fn func() error) error {
 	err := fn()
 	var away *AwayError
@@ -220,8 +221,7 @@ func (c *Core) Reaching(ctx context.Context, fn func() error) error {
 	return err
 }
 
-// MustReach asks a backend which instance answers. Errors: Unavailable, with ReasonOtherInstance where it is not the
-// one.
+// MustReach connects to an instance. Errors: Unavailable, with ReasonOtherInstance if another instance answers.
 func (c *Core) MustReach(ctx context.Context, b sandbox.Backend, instance string) error {
 	x, err := c.BackendFor(b)
 	if err != nil {

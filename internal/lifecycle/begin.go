@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A sandbox begins for its lease by a spawn or, where a warm pool had one, by an assignment. A step reads what the
-// ledger has for the sandbox once. It is filled as soon as it runs, before it is ready.
+// A sandbox begins for its lease by a spawn or, if a warm pool has one, by an assignment. A step reads the sandbox's
+// contents from the ledger once. The sandbox is filled as soon as it runs, before it is ready.
 
 // spawn creates a sandbox and fills it.
 func (c *Core) spawn(ctx context.Context, t *Task) (out outcome) {
@@ -25,7 +25,7 @@ func (c *Core) spawn(ctx context.Context, t *Task) (out outcome) {
 	if err != nil {
 		return outcome{err: err}
 	}
-	if t.Again || c.hooks.Initializes(&t.Row) { // it did not start just now: usage counts from when it did
+	if t.Again || c.hooks.Initializes(&t.Row) { // it started earlier, and usage counts from then
 		if obs, err := t.On.Inspect(bounded, t.Handle); err == nil {
 			out.since = obs.StartedAt
 		}
@@ -46,7 +46,7 @@ func (c *Core) create(ctx context.Context, t *Task, own contents) error {
 	return err
 }
 
-// assign wakes a sandbox from a pool, if it sleeps, and gives it to its lease. What it begins with is read meanwhile.
+// assign wakes a sandbox from a pool, if it sleeps, and gives it to its lease. It reads the contents meanwhile.
 func (c *Core) assign(ctx context.Context, t *Task) (out outcome) {
 	bounded, cancel := context.WithTimeout(ctx, restTimeout)
 	defer cancel()
@@ -74,7 +74,8 @@ func (c *Core) assign(ctx context.Context, t *Task) (out outcome) {
 	return out
 }
 
-// assignAwake assigns a sandbox that waits awake. One that does not answer is given up: another takes its place sooner.
+// assignAwake assigns a sandbox that waits awake. It gives up a sandbox that does not answer, because another one takes
+// its place sooner.
 func (c *Core) assignAwake(ctx context.Context, t *Task) error {
 	bounded, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
@@ -85,8 +86,7 @@ func (c *Core) assignAwake(ctx context.Context, t *Task) error {
 	return err
 }
 
-// fillAgain fills a sandbox that runs and has begun: it gets what it may have lost in its sleep, or was changed
-// meanwhile.
+// fillAgain fills a running sandbox that has begun, with what it may have lost in its sleep or what has changed since.
 func (c *Core) fillAgain(ctx context.Context, t *Task) ([]Settle, error) {
 	own, err := c.contents(ctx, t)
 	if err != nil {
@@ -95,13 +95,13 @@ func (c *Core) fillAgain(ctx context.Context, t *Task) ([]Settle, error) {
 	return own.fill(ctx, &t.Step)
 }
 
-// contents is what a step gives a sandbox. One that waits in a pool is not filled.
+// contents is what a step fills a sandbox with. A sandbox that waits in a pool is not filled.
 type contents struct {
 	Beginning
 	fills []Fill
 }
 
-// contents reads what a step gives its sandbox, in one transaction.
+// contents reads what a step fills its sandbox with, in one transaction.
 func (c *Core) contents(ctx context.Context, t *Task) (own contents, err error) {
 	err = c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if own.Beginning, err = c.beginning(tx, t); err != nil || t.Row.Pooled() {
@@ -128,7 +128,7 @@ func (c *Core) beginning(tx *ledger.Tx, t *Task) (Beginning, error) {
 	return b, err
 }
 
-// fill fills a sandbox that runs, outside of any transaction, and returns what settles that.
+// fill fills a running sandbox, outside of any transaction, and returns what records the results.
 func (own contents) fill(ctx context.Context, t *Step) ([]Settle, error) {
 	var settles []Settle
 	for _, fill := range own.fills {
@@ -143,8 +143,8 @@ func (own contents) fill(ctx context.Context, t *Step) ([]Settle, error) {
 	return settles, nil
 }
 
-// fullSpec is spec with what only a spawn needs: the choices of the environment that its row does not have, and what
-// the sandbox gets of the host. The ledger only names that: it is read, and must be allowed, when the sandbox is made.
+// fullSpec is spec with what only a spawn needs: the environment's choices that the row lacks, and what the sandbox
+// gets from the host. The ledger only names the host's variables and paths. They are checked and read at each spawn.
 func (c *Core) fullSpec(t *Task, env sandbox.EnvironmentSpec) (driver.SandboxSpec, error) {
 	spec := c.spec(t)
 	spec.KeepDisk = env.KeepDisk && t.On.Capabilities().KeepsDisk
@@ -152,13 +152,13 @@ func (c *Core) fullSpec(t *Task, env sandbox.EnvironmentSpec) (driver.SandboxSpe
 	if err != nil {
 		return spec, err
 	}
-	maps.Copy(variables, spec.Env) // what is set wins
+	maps.Copy(variables, spec.Env) // variables that are set win
 	spec.Env = variables
 	spec.Mounts, err = c.host.Mounts(t.Row.Host)
 	return spec, err
 }
 
-// spec is everything the backend needs to make a sandbox.
+// spec returns everything that the backend needs to make a sandbox.
 func (c *Core) spec(t *Task) driver.SandboxSpec {
 	s := &t.Row
 	var config []byte
@@ -175,8 +175,8 @@ func (c *Core) spec(t *Task) driver.SandboxSpec {
 	}
 }
 
-// configFile is /workspace/config.json: what the code in a sandbox may know about its lease. It says for
-// whom the sandbox is in two spellings, because programs for JavaScript expect the second.
+// configFile returns /workspace/config.json: what the code in a sandbox may know about its lease. It names agent and
+// environment in camel case too, because JavaScript programs expect that.
 func configFile(s *ledger.Sandbox) []byte {
 	b, err := json.MarshalIndent(map[string]any{
 		"agentDid": s.AgentDID, "environmentId": s.EnvironmentID, "environmentType": s.EnvironmentType,
@@ -191,8 +191,8 @@ func configFile(s *ledger.Sandbox) []byte {
 	return append(b, '\n')
 }
 
-// copyIn copies what its environment gives each sandbox into one that was just made. Copying again,
-// after a crash, does no harm: it is still unused.
+// copyIn copies files of the host into a new sandbox, as its environment says. Copying again after a crash does no
+// harm, because the sandbox is still unused.
 func (c *Core) copyIn(ctx context.Context, t *Task) error {
 	for _, copied := range t.Row.Host.Copies {
 		dir, stream, err := c.host.Open(copied)
@@ -200,7 +200,7 @@ func (c *Core) copyIn(ctx context.Context, t *Task) error {
 			return err
 		}
 		err = t.On.CopyTo(ctx, t.Handle, dir, stream)
-		_ = stream.Close() // only read
+		_ = stream.Close() // it was only read
 		if err != nil {
 			return err
 		}

@@ -14,28 +14,27 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config is what a core is made of. All of it is required but Host and Observer.
+// Config configures a Core. All fields are required except Host and Observer.
 type Config struct {
 	Store     *ledger.Store
 	Executors []driver.Executor
-	// PriceBooks are in force for usage that begins from now on, one for each backend.
+	// PriceBooks apply to usage that begins from now on, one for each backend.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
-	// Host is what sandboxes may have of this machine; nil allows nothing.
+	// Host is what sandboxes may use of this machine; nil allows nothing.
 	Host     *host.Host
 	IDs      sandbox.IDs
 	Log      *slog.Logger
 	Observer Observer // nil: none
-	// Version is that of this program, for its sandboxes.
+	// Version is the version of this program, for its sandboxes.
 	Version string
 }
 
-// Observer learns what one core did, for metrics. Its methods are safe for concurrent use and
-// return at once.
+// Observer receives what one core did, for metrics. Its methods are safe for concurrent use and do not block.
 type Observer interface {
-	// Stepped: a step on a backend (spawn, assign, sleep, wake, save, kill) has taken so long, from its claim
-	// until it was recorded. code is "" where it did what it should.
+	// Stepped: a step on a backend (spawn, assign, sleep, wake, save, kill) took this long, from its claim until it was
+	// recorded. code is "" if it succeeded.
 	Stepped(b sandbox.Backend, step string, code sandbox.Code, took time.Duration)
-	// Destroyed: a sandbox was gone so long after its lease had ended.
+	// Destroyed: a sandbox was gone this long after its lease had ended.
 	Destroyed(b sandbox.Backend, endedBy sandbox.EndedBy, after time.Duration)
 }
 
@@ -60,20 +59,19 @@ type Core struct {
 	observer Observer
 	hooks    Hooks
 
-	// life ends with Close; what a core does without a request runs on it.
+	// life ends with Close. Work without a request runs on it.
 	life context.Context
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	closed bool
 	claims map[string]string // the sandbox of each claim
-	// holds are how long each of this process's uses lasts beyond its death; commands last longer.
+	// holds has, for each of this process's uses, how long it lasts beyond the death of the process. Commands last longer.
 	holds map[string]micro.Span
 }
 
-// New makes a core without hooks, which does nothing by itself before Start. It owns neither the store nor the
-// executors.
+// New makes a core without hooks. It does nothing on its own before Start. It owns neither the store nor the executors.
 func New(c Config) (*Core, error) {
 	if c.Observer == nil {
 		c.Observer = nopObserver{}
@@ -95,7 +93,7 @@ func New(c Config) (*Core, error) {
 	return core, nil
 }
 
-// Start hooks the parts of the service in, and begins to extend claims.
+// Start adds the hooks, and begins to extend claims.
 func (c *Core) Start(h Hooks) {
 	c.hooks = h
 	c.wg.Add(1)
@@ -115,7 +113,7 @@ func (c *Core) freeClaims() {
 	}
 }
 
-// Close waits for what is under way and gives back the claims of this process. Sandboxes go on.
+// Close waits until the work under way is done. Sandboxes keep running.
 func (c *Core) Close() error {
 	c.mu.Lock()
 	c.closed = true
@@ -136,15 +134,15 @@ func (c *Core) Background(fn func()) bool {
 	return true
 }
 
-// Deadlines of backend calls, and the pace of claims. A claim outlives three missed heartbeats;
-// another process takes over work within ClaimTTL of a process's death.
+// Timeouts of backend calls, and the pace of claims. A claim outlives three missed heartbeats. Another process takes
+// over work within ClaimTTL of a process's death.
 const (
 	instanceTimeout = 10 * time.Second
 	SpawnTimeout    = 90 * time.Second
 	KillTimeout     = 60 * time.Second
-	restTimeout     = 30 * time.Second       // stop grants 10 s
-	copyTimeout     = 3 * time.Minute        // of a rest or a wake where the backend copies the disk
-	watchAfter      = 200 * time.Millisecond // most rests and wakes are over by then
+	restTimeout     = 30 * time.Second       // a stop grants 10 s
+	copyTimeout     = 3 * time.Minute        // of a sleep or a wake if the backend copies the disk
+	watchAfter      = 200 * time.Millisecond // most sleeps and wakes are over by then
 	answerTimeout   = 5 * time.Second        // of a sandbox that is awake
 	inspectTimeout  = 10 * time.Second
 
@@ -193,7 +191,7 @@ func (c *Core) heartbeat() {
 	}
 }
 
-// holdersOf returns holders by how long their uses last beyond the death of their process.
+// holdersOf groups holders by how long their uses last beyond the death of their process.
 func holdersOf(holds map[string]micro.Span) map[micro.Span][]string {
 	by := make(map[micro.Span][]string)
 	for holder, ttl := range holds {

@@ -11,9 +11,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A sandbox that stops under us is started again in place: an engine that restarts without live-restore
-// stops every container, and a game does not end by that. Its files are there, its processes and their
-// memory are not. One that cannot be started, or does not stay up, fails (CrashFails).
+// A sandbox that stops on its own is started again in place. An engine that restarts without live-restore stops every
+// container, and a game must not end by that. The sandbox keeps its files, and loses its processes and their memory.
+// One that cannot be started, or does not stay up, fails (CrashFails).
 
 // A sandbox that stopped on its own is restarted in place, until it is healthy or has failed for too long.
 const (
@@ -23,12 +23,12 @@ const (
 	CrashFails = 5 * time.Minute
 )
 
-// RanLongEnough reports whether a sandbox has run so long at a time that earlier crashes are forgotten.
+// RanLongEnough reports whether a sandbox has run long enough without a stop to forget its earlier crashes.
 func RanLongEnough(s *ledger.Sandbox, at micro.Time) bool {
 	return s.Phase == sandbox.PhaseAwake && at >= s.Status.Since.Add(micro.SpanOf(CrashClears))
 }
 
-// RestartAt returns when a stopped sandbox is restarted. The first restart is immediate.
+// RestartAt returns the time at which a stopped sandbox is restarted. The first restart is immediate.
 func RestartAt(s *ledger.Sandbox, stopped micro.Time) micro.Time {
 	if s.Crash.Count <= 1 {
 		return stopped
@@ -56,7 +56,7 @@ func restart(s *ledger.Sandbox, now micro.Time) (Action, micro.Time, *Ending) {
 // stopped records that a sandbox stopped without a request.
 func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
 	at := min(max(micro.At(o.StoppedAt), s.ReadyAt), tx.Now)
-	if s.Phase == sandbox.PhaseAwake { // one that was asleep need not run
+	if s.Phase == sandbox.PhaseAwake { // a sandbox that was asleep need not run
 		s.Crash.Add(RanLongEnough(s, at), tx.Now)
 		s.Schedule.DueAt = RestartAt(s, tx.Now)
 	}
@@ -71,7 +71,7 @@ func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) e
 	switch {
 	case err != nil:
 		return err
-	case s.Pooled(): // another one is made as fast
+	case s.Pooled(): // making another one is as fast
 		return c.End(tx, s, Crashed(s, tx.Now))
 	case s.Crash.Count > 1 && s.Crash.Since.Add(micro.SpanOf(CrashFails)) <= tx.Now:
 		return c.End(tx, s, Crashed(s, tx.Now))
@@ -79,8 +79,8 @@ func (c *Core) stopped(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) e
 	return nil
 }
 
-// restartedUnseen records that a sandbox which is awake, or was to wake, has stopped unseen and was started again: its
-// processes are lost, and on some backends its disk; what it is given at a start it is given again.
+// restartedUnseen records that a sandbox stopped and was started again unseen, while it was awake or before a wake. It
+// has lost its processes and, on some backends, its disk. It is filled again as at a start.
 func (c *Core) restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if err := c.hooks.Stopped(tx, s, "its sandbox stopped and was started again"); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *Core) restartedUnseen(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return c.hooks.Started(tx, s, true)
 }
 
-// whyStopped says what ended a sandbox that no request ended.
+// whyStopped says why a sandbox stopped without a request.
 func whyStopped(o driver.Observation) (sandbox.Reason, string) {
 	if o.OOMKilled {
 		return sandbox.ReasonOutOfMemory, "it ran out of memory"
@@ -97,7 +97,7 @@ func whyStopped(o driver.Observation) (sandbox.Reason, string) {
 		o.ExitCode)
 }
 
-// restartFailed notes that a sandbox which is down could not be started.
+// restartFailed records that a sandbox which is down could not be started.
 func restartFailed(s *ledger.Sandbox, now micro.Time, code sandbox.Code) {
 	if !s.Down() {
 		return

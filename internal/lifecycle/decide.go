@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// wakeGrace is how long a woken sandbox stays awake for its caller, which is about to use it.
+// wakeGrace is how long a woken sandbox stays awake for the caller that is about to use it.
 const wakeGrace = time.Second
 
 // Decide compares the wanted and the observed state of a sandbox and returns the next action; if there is

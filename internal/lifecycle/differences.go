@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Compare looks at the living sandboxes of the instance and writes nothing. One that cannot be
-// looked at hides no other.
+// Compare inspects the living sandboxes of the instance and writes nothing. A sandbox that cannot be inspected does not
+// hide the others.
 func (b *Backend) Compare(ctx context.Context, in Listing) ([]sandbox.SweepFinding, error) {
 	listed := bySandbox(in.Listed())
 	found := []sandbox.SweepFinding{}

@@ -1,6 +1,5 @@
 // Package lifecycle is the core of the lease service. It decides the next step of a sandbox, only from its
-// row and the time, and defines the points at which other packages take part. It knows nothing but the life
-// of a sandbox.
+// row and the time, and defines the points at which other packages take part. It knows only the life of a sandbox.
 //
 // # Hooks
 //
@@ -35,7 +34,7 @@
 // # Uses
 //
 // A package that works in sandboxes holds one by Core.Hold, which wakes it and returns a Use. While the use lasts, the
-// lease is active. Use.On names the backend, and Use.Leave ends the use, with what it has to record.
+// lease is active. Use.On returns the backend, and Use.Leave ends the use and records its result.
 //
 // # The protocol
 //
@@ -54,7 +53,7 @@
 //
 //	desired   phase     lease status   next action
 //	present   pending   pending        spawn; assign, when it was taken from a warm pool
-//	present   awake     active         renew when its backend does not know of a use; sleep when idle;
+//	present   awake     active         renew when its backend has not seen a use; sleep when idle;
 //	                                   save when a checkpoint is due
 //	present   asleep    active         wake when used; save when a checkpoint is due
 //	gone      pending   expired        kill
@@ -63,9 +62,9 @@
 //	gone      asleep    expired        kept until: halt; save if it owes a snapshot; none, until then
 //	gone      gone      destroyed      none, for ever
 //
-// A row without a lease waits in a warm pool: it is spawned, put to sleep at once, and ends by the
-// pool's ttl. An acquire gives such a row to its lease, which makes it pending until its backend
-// has assigned it to the lease (assign, which ends in a wake).
+// A row without a lease waits in a warm pool: it is spawned, put to sleep immediately, and ends by the pool's ttl. An
+// acquire gives such a row to its lease. Then the row is pending until the backend has assigned the sandbox to the lease
+// (assign, which ends in a wake).
 //
 //	          spawn               sleep
 //	pending ────────> awake <──────────────> asleep
@@ -83,9 +82,9 @@
 // # Backends that keep time
 //
 // A backend may put a sandbox to sleep, and end it, while no reconciler works on the ledger (renewal.go). A sandbox
-// that it stopped is asleep (stopped, by idle_ttl); this is neither a crash nor a finding. The core reports uses that
-// the backend does not see, and changed limits, to the backend (renew). It also does so before it uses a sandbox that
-// may be asleep: the answer shows whether it is, and the core wakes it.
+// that it stopped is asleep (stopped, by idle_ttl). This is neither a crash nor a finding. The core reports changed
+// limits, and uses that the backend does not see, to the backend (renew). It also does so before it uses a sandbox that
+// may be asleep. The answer shows whether it sleeps; if so, the core wakes it.
 //
 // # Crashes
 //
@@ -116,22 +115,22 @@
 //
 // A backend instance is known by its id and, where clones share that, by the witness that the ledger left on it
 // (witness.go). Each generation takes the next number in the transaction that makes it; the step that makes it usable
-// leaves the number on the instance, beside the spawn or assign, and succeeds only with it. So an instance shows at
-// least the number of every generation that was ever usable, and a ledger that is older than that begins no lease.
+// leaves the number on the instance, in parallel with the spawn or assign, and succeeds only with it. So the number on
+// an instance is at least that of every generation that was ever usable. A ledger that is older begins no lease.
 //
-// A process claims and begins nothing for an instance that it cannot reach: another replica may reach it. An
+// A process claims and begins nothing for an instance that it cannot reach, because another replica may reach it. An
 // environment moves to another instance only if a request names that.
 //
 // # Failure handling
 //
 //	the process dies          its claims expire after 8 s; the next worker repeats the idempotent
-//	                          action. A process that starts does not wait for that: it frees the
-//	                          claims of dead processes (ledger.FreeClaims)
+//	                          action. A process that starts frees the claims of dead processes without that
+//	                          wait (ledger.FreeClaims)
 //	a backend hangs           only its own work waits; other backends have goroutines and workers of
 //	                          their own, and no call holds a lock or a transaction
 //	a sandbox hangs           it is a finding, and its steps time out and are retried; the resync,
 //	                          and the steps of others, go on
-//	the backend is away       nothing changes; retries back off up to 30 s; all are retried at once
+//	the backend is away       nothing changes; retries back off up to 30 s; all are due immediately
 //	                          when the connection is back
 //	another instance answers  the same: Unavailable, and never gone or vanished. So does a clone of the instance,
 //	                          or an older copy of it, until adopt accepts that

@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Look compares one living sandbox with its backend and records what differs. It changes no
-// backend. What changed meanwhile, or is being worked on, is left for the next look.
+// Look compares one living sandbox with its backend and records the differences. It changes no backend. It leaves a
+// sandbox that changed meanwhile, or that a caller works on, to the next look.
 func (c *Core) Look(ctx context.Context, sandboxID string) error {
 	var s *ledger.Sandbox
 	err := c.store.Read(ctx, func(tx *ledger.Tx) (err error) {
@@ -26,14 +26,14 @@ func (c *Core) Look(ctx context.Context, sandboxID string) error {
 	return err
 }
 
-// observable reports whether a row says something that a look could contradict. While a caller works
-// on it, it does not; a claim that ran out has no holder.
+// observable reports whether a look may contradict a row. While a caller works on the row it may not. An expired claim
+// has no holder.
 func (c *Core) observable(s *ledger.Sandbox, now micro.Time) bool {
 	return s.Desired == ledger.Present && s.Phase != sandbox.PhasePending && !s.Claim.Holds(now) &&
 		!c.hooks.Interrupted(s, now)
 }
 
-// look returns whether all was as the ledger has it; only differences are written.
+// look returns whether all is as the ledger has it. Only differences are written.
 func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	if s.Halted() {
 		return false, c.lookAtKept(ctx, s)
@@ -56,7 +56,7 @@ func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 		return false, err // an error is not an observation
 	}
 	if obs.State == sandbox.StateRemoving {
-		return false, nil // its end will be seen
+		return false, nil // the next look sees it gone
 	}
 	differences := compare(s, obs)
 	if !absent && len(differences) == 0 && !rests(s, obs) && !c.hooks.Differs(s, obs) {
@@ -84,7 +84,7 @@ func (c *Core) look(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 				return err
 			}
 			if end := TimeUp(now, held, tx.Now); end != nil {
-				// It ended itself by its own deadline, or the loop is about to: not drift.
+				// It ended by its own deadline, or the loop is about to end it. This is not drift.
 				return c.End(tx, now, *end)
 			}
 			if absent {
@@ -104,7 +104,7 @@ func (c *Core) hasOpenDrift(ctx context.Context, sandboxID string) (open bool, e
 	return open, err
 }
 
-// difference is one field that a backend shows otherwise than the ledger.
+// difference is one field whose value on the backend differs from the ledger's.
 type difference struct {
 	kind                      sandbox.DriftKind
 	field, expected, observed string
@@ -116,10 +116,10 @@ const (
 	fieldBoot = "incarnation"
 )
 
-// hangs is the difference of a sandbox about which its backend does not answer, while it answers about others.
+// hangs is the difference of a sandbox that does not answer, while its backend answers for others.
 var hangs = difference{sandbox.DriftChanged, "response", "answers", "hangs"}
 
-// recordHang records that a sandbox hangs. The next look that is answered resolves it.
+// recordHang records that a sandbox hangs. The next look that gets an answer resolves it.
 func (c *Core) recordHang(ctx context.Context, s *ledger.Sandbox, o driver.Observation) error {
 	return c.store.Write(ctx, func(tx *ledger.Tx) error {
 		return tx.Update(s.ID, func(now *ledger.Sandbox) error {
@@ -183,7 +183,7 @@ func compare(s *ledger.Sandbox, o driver.Observation) []difference {
 }
 
 // compareCompanions returns how the companions of a sandbox differ from its row. A program that ended is not a
-// difference: hooks record it. Pure.
+// difference, because hooks record it. Pure.
 func compareCompanions(s *ledger.Sandbox, o driver.Observation) (d []difference) {
 	for _, name := range s.Companions.Names() {
 		is, ok := o.Companions[name]
@@ -215,8 +215,8 @@ func restState(s *ledger.Sandbox) sandbox.State {
 	return sandbox.StatePaused
 }
 
-// record keeps differences as findings, resolves what is as expected again, and follows the
-// backend where a sandbox rests, was woken, or died.
+// record stores differences as findings, and resolves findings whose fields are as expected again. It follows the
+// backend if a sandbox was put to sleep, was woken, or died.
 func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, differences []difference) error {
 	open, err := drift.In(tx).OpenOf([]string{s.ID})
 	if err != nil {
@@ -262,7 +262,7 @@ func (c *Core) record(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation, di
 	}
 	s.ObservedAt = tx.Now
 	if s.Pooled() && s.Desired == ledger.Present {
-		s.Schedule.DueAt = tx.Now // woken from outside, it goes back to sleep
+		s.Schedule.DueAt = tx.Now // after a wake from outside it goes back to sleep
 	}
 	return nil
 }

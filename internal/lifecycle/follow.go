@@ -9,7 +9,7 @@ import (
 // Next is what a follower does after a page.
 type Next int
 
-// More: there is another page. Wait: there is one after the ledger's next change. End: there is none.
+// More: another page follows. Wait: one follows after the ledger's next change. End: none follows.
 const (
 	More Next = iota
 	Wait
@@ -17,7 +17,7 @@ const (
 )
 
 // Follow yields the events of each page, until the last one, an error, or the end of ctx or life. It holds one page,
-// and none without a reader. read is called for one page after the other, and knows where it is.
+// and none while it waits. It calls read for one page after the other; read keeps the position.
 func Follow[E any](ctx context.Context, store *ledger.Store, life context.Context,
 	read func() ([]E, Next, error), yield func(E) error) error {
 	for {

@@ -109,7 +109,7 @@ func (h *Hooks) Act(ctx context.Context, t *Step) (done Done, isOwn bool) {
 	return done, false
 }
 
-// Vanished calls the hooks for a sandbox that vanished, inside the transaction that records it.
+// Vanished calls the hooks for a sandbox that vanished, inside the transaction that records that.
 func (h *Hooks) Vanished(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return each(h.Vanishers, func(hook Vanisher) error { return hook.Vanished(tx, s) })
 }
@@ -124,24 +124,24 @@ func (h *Hooks) Awaited(tx *ledger.Tx, s *ledger.Sandbox) (*ledger.Sandbox, erro
 	return nil, nil
 }
 
-// StepFailed calls the hooks of a step that failed, inside the transaction that settles it.
+// StepFailed calls the hooks for a step that failed, inside the transaction that settles it.
 func (h *Hooks) StepFailed(tx *ledger.Tx, t *Step, cause error) error {
 	return each(h.StepFailers, func(hook StepFailer) error { return hook.StepFailed(tx, t, cause) })
 }
 
-// Finished calls the hooks of a step whose success is recorded, outside of any transaction.
+// Finished calls the hooks for a step whose success is recorded, outside of any transaction.
 func (h *Hooks) Finished(t *Step) {
 	for _, hook := range h.Finishers {
 		hook.Finished(t)
 	}
 }
 
-// Initializes reports whether a hook runs code in a sandbox before that is ready.
+// Initializes reports whether a hook runs code in a sandbox before the sandbox is ready.
 func (h *Hooks) Initializes(s *ledger.Sandbox) bool {
 	return slices.ContainsFunc(h.Initializers, func(hook Initializer) bool { return hook.Initializes(s) })
 }
 
-// HasBegun reports, inside a transaction, whether a hook has begun to run code in a sandbox before that is ready.
+// HasBegun reports, inside a transaction, whether a hook has begun to run code in a sandbox that is not ready yet.
 func (h *Hooks) HasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	for _, hook := range h.Initializers {
 		if begun, err := hook.HasBegun(tx, s); err != nil || begun {
@@ -151,22 +151,22 @@ func (h *Hooks) HasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
 	return false, nil
 }
 
-// Stopped calls the hooks of a sandbox that was stopped, inside the transaction that records it.
+// Stopped calls the hooks for a sandbox that was stopped, inside the transaction that records that.
 func (h *Hooks) Stopped(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	return each(h.Stoppers, func(hook Stopper) error { return hook.Stopped(tx, s, why) })
 }
 
-// Ended calls the hooks of a lease that ends, inside the transaction that ends it.
+// Ended calls the hooks for a lease that ends, inside the transaction that ends it.
 func (h *Hooks) Ended(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error {
 	return each(h.Enders, func(hook Ender) error { return hook.Ended(tx, s, end) })
 }
 
-// Leaving calls the hooks of a sandbox that is about to be removed, outside of any transaction.
+// Leaving calls the hooks for a sandbox that is about to be removed, outside of any transaction.
 func (h *Hooks) Leaving(ctx context.Context, t *Step) error {
 	return each(h.Leavers, func(hook Leaver) error { return hook.Leaving(ctx, t) })
 }
 
-// Extensions returns what extends what the hooks hold.
+// Extensions returns the extensions of everything that the hooks hold.
 func (h *Hooks) Extensions() []Extension {
 	var all []Extension
 	for _, hook := range h.Extenders {

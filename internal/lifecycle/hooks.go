@@ -107,13 +107,13 @@ type Waiter interface {
 
 // Watcher learns what observations show beyond the sandbox itself.
 type Watcher interface {
-	// Differs reports whether an observation shows what the hook has not recorded. It only reads its arguments.
+	// Differs reports whether an observation shows something that the hook has not recorded. It only reads its arguments.
 	Differs(s *ledger.Sandbox, o driver.Observation) bool
 	// Observed records it, inside the transaction that records the observation.
 	Observed(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error
 }
 
-// Starter is called for sandboxes that were started or thawed outside of a step, or started by one that took them for
+// Starter is called for sandboxes that were started or thawed outside of a step, or by a step that expected them to be
 // paused.
 type Starter interface {
 	// Started records, inside a transaction, what the sandbox may now lack. restarted: it had stopped, so its processes

@@ -63,7 +63,7 @@ func sandboxAndHold(tx *ledger.Tx, id string) (*ledger.Sandbox, micro.Time, erro
 	return s, held, err
 }
 
-// AsError gives an error of a step its own code, whatever wraps it.
+// AsError gives an error of a step its own code, even if it is wrapped.
 func AsError(err error) error {
 	var e *sandbox.Error
 	if err == nil || !errors.As(err, &e) {

@@ -9,8 +9,8 @@ import (
 )
 
 // A sandbox that failed after it was ready is kept for a while, stopped, so that an operator can inspect it. Its lease
-// has ended like any other: its snapshot is saved, the next generation begins at once, none of its processes runs, and
-// it is billed as asleep. Its state is failed until it is removed like all others.
+// has ended like any other: its snapshot is saved, and the next generation begins at once. None of its processes runs,
+// and it is billed as asleep. Its state is failed until it is removed like any other sandbox.
 
 // The reasons for which a kept sandbox is removed, in addition to those of leases.
 const (
@@ -19,7 +19,7 @@ const (
 	noLongerThere   = "its backend no longer has it"
 )
 
-// keptUntil is until when a sandbox is kept that ends so, 0 when it is not.
+// keptUntil returns until when a sandbox with this ending is kept, 0 if it is not kept.
 func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end Ending) (micro.Time, error) {
 	if end.By != sandbox.EndedByCrashed || s.Pooled() {
 		return 0, nil
@@ -35,7 +35,7 @@ func keptUntil(tx *ledger.Tx, s *ledger.Sandbox, end Ending) (micro.Time, error)
 	return tx.Now.Add(micro.SpanOf(keep)), nil
 }
 
-// EndRetention ends a post-mortem: what was kept is removed. It does nothing to what is not kept.
+// EndRetention ends a post-mortem, so that the sandbox is removed. It does nothing to a sandbox that is not kept.
 func EndRetention(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	if !s.Kept() {
 		return nil
@@ -45,8 +45,8 @@ func EndRetention(tx *ledger.Tx, s *ledger.Sandbox, why string) error {
 	return tx.AppendSandboxEvent(s, sandbox.EventDeleteRequested, map[string]any{"reason": why})
 }
 
-// lookAtKept compares a sandbox that is kept with its backend: one that runs, for whatever reason, is
-// stopped again, and one that is not there is no longer kept.
+// lookAtKept compares a kept sandbox with its backend. A sandbox that runs is stopped again. A missing one is no longer
+// kept.
 func (c *Core) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
 	x, err := c.BackendFor(s.Backend)
 	if err != nil {

@@ -23,8 +23,8 @@ func (c *Core) keepsTime(s *ledger.Sandbox) bool {
 	return x == nil || x.Capabilities().KeepsTime
 }
 
-// MarkRenewalPending notes that the backend of a sandbox has not seen a use, or changed limits. It reports false for a
-// backend that needs no renewal.
+// MarkRenewalPending records that the backend of a sandbox has not seen a use or changed limits. It returns false if
+// the backend needs no renewal.
 func (c *Core) MarkRenewalPending(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	if !c.keepsTime(s) {
 		return false
@@ -36,11 +36,12 @@ func (c *Core) MarkRenewalPending(tx *ledger.Tx, s *ledger.Sandbox) bool {
 	return true
 }
 
-// renewWait is how long a caller waits until a backend has a renewal, which is valid once the ledger has it.
+// renewWait is how long a caller waits for the backend to accept a renewal. The renewal is valid once the ledger has
+// it.
 const renewWait = time.Second
 
-// RenewNow sends a pending renewal to a backend, also where no loop runs. It waits for renewWait at most; a renewal
-// that takes longer continues, and one that fails is recorded and retried.
+// RenewNow sends a pending renewal to a backend, even if no loop runs. It waits at most for renewWait. A renewal that
+// takes longer continues; one that fails is recorded and retried.
 func (c *Core) RenewNow(ctx context.Context, leaseID, sandboxID string) {
 	ctx, cancel := context.WithTimeout(ctx, renewWait)
 	defer cancel()
@@ -49,8 +50,8 @@ func (c *Core) RenewNow(ctx context.Context, leaseID, sandboxID string) {
 	}
 }
 
-// mayRest reports whether the backend of a sandbox that is awake may have put it to rest, or be about to. Once it
-// was told of a renewal, it is known.
+// mayRest reports whether the backend may have put an awake sandbox to sleep, or be about to. A renewal that the
+// backend has received rules this out.
 func (c *Core) mayRest(s *ledger.Sandbox, held, now micro.Time) bool {
 	if s.Phase != sandbox.PhaseAwake || held > now || !c.keepsTime(s) {
 		return false
@@ -62,7 +63,7 @@ func (c *Core) mayRest(s *ledger.Sandbox, held, now micro.Time) bool {
 	return s.Pending.Renewal != 0 || max(s.LastActivity, s.Pending.RenewedAt, s.Status.Since).Add(unused) <= now
 }
 
-// settleRenewed notes that a backend was told what it was owed when the step began.
+// settleRenewed records that the backend has what was pending when the step began.
 func (c *Core) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *Task, rest *driver.Observation) error {
 	s.Pending.GotRenewal(t.Row.Pending, t.Began)
 	if rest == nil || s.Phase != sandbox.PhaseAwake {
@@ -71,13 +72,13 @@ func (c *Core) settleRenewed(tx *ledger.Tx, s *ledger.Sandbox, t *Task, rest *dr
 	return c.followRest(tx, s, *rest)
 }
 
-// rests reports whether a sandbox that was awake was put to rest, by its backend itself or because a request had it
-// put there and could not record that any more. Pure.
+// rests reports whether a sandbox that was awake was put to sleep, either by its backend or by a request that could not
+// record it. Pure.
 func rests(s *ledger.Sandbox, o driver.Observation) bool {
 	return s.Phase == sandbox.PhaseAwake && o.State == sandbox.StateStopped && o.Rest != ""
 }
 
-// followRest records that a sandbox was put to rest, which is as it should be.
+// followRest records that a sandbox was put to sleep as expected.
 func (c *Core) followRest(tx *ledger.Tx, s *ledger.Sandbox, o driver.Observation) error {
 	if err := c.hooks.Stopped(tx, s, "its sandbox was put to sleep by stopping it"); err != nil {
 		return err

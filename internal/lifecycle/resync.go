@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Listing is what an instance has with the ledger's label; see orphans.Inventory.
+// Listing is what an instance has under the ledger's label; see orphans.Inventory.
 type Listing interface {
 	// Listed returns the sandboxes that the instance has.
 	Listed() []driver.Observation
@@ -26,7 +26,7 @@ type Listing interface {
 	EachPage(ctx context.Context, visit func(rows []ledger.Sandbox) error) error
 }
 
-// samplers bounds the concurrent readings of usage: an engine answers all requests of one second together.
+// samplers bounds the concurrent readings of usage. An engine answers all requests of one second together.
 const samplers = 64
 
 // usageApart is the least time between two stored samples of a sandbox's usage. Resyncs run every 30 s, so every second
@@ -41,12 +41,12 @@ type resync struct {
 	listed  map[string]driver.Observation
 	drifted map[string]bool // has open findings, which may be resolved
 
-	mu         sync.Mutex // guards what follows
+	mu         sync.Mutex // guards the fields below
 	asExpected []string
 	readings   []reading
 }
 
-// LookAtAll looks at every living sandbox of the instance that was listed, and records what it sees.
+// LookAtAll compares every living sandbox of the listed instance with its row, and records what it sees.
 func (b *Backend) LookAtAll(ctx context.Context, in Listing) error {
 	v := &resync{core: b.core, x: b, listed: bySandbox(in.Listed()), drifted: make(map[string]bool)}
 	for _, f := range in.Open() {
@@ -55,7 +55,7 @@ func (b *Backend) LookAtAll(ctx context.Context, in Listing) error {
 	return in.EachPage(ctx, func(rows []ledger.Sandbox) error { return v.page(ctx, rows) })
 }
 
-// bySandbox returns what a backend has listed by the sandboxes' ids.
+// bySandbox returns a backend's list as a map by sandbox id.
 func bySandbox(listed []driver.Observation) map[string]driver.Observation {
 	by := make(map[string]driver.Observation, len(listed))
 	for _, o := range listed {
@@ -64,8 +64,8 @@ func bySandbox(listed []driver.Observation) map[string]driver.Observation {
 	return by
 }
 
-// page looks at some sandboxes and records what was seen. What was seen does not wait for the readings of
-// usage, for which an engine may take a second.
+// page looks at some sandboxes and records what it sees. It does so before it reads their usage, for which an engine
+// may take a second.
 func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 	v.asExpected, v.readings = nil, nil
 	awake := make(map[string]bool, len(rows))
@@ -86,7 +86,7 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 	if len(v.asExpected) > 0 {
 		seen = v.core.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Observed(v.asExpected) })
 	}
-	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error { // a reading that fails is none
+	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error { // failed readings are left out
 		if !awake[s.ID] {
 			return nil
 		}
@@ -104,7 +104,8 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 	return errors.Join(failed, seen, read)
 }
 
-// read returns what a sandbox has used. A backend that keeps readings has listed them; another one asks the sandbox.
+// read returns what a sandbox has used. If the backend keeps readings, its list has them; otherwise the sandbox is
+// asked.
 func (v *resync) read(ctx context.Context, s *ledger.Sandbox) (reading, bool) {
 	if v.x.Capabilities().Readings {
 		r := v.listed[s.ID].Reading
@@ -128,8 +129,8 @@ func (v *resync) recordReadings(tx *ledger.Tx) error {
 	return accounting.In(tx).KeepUsageSamples(samples, usageApart)
 }
 
-// asListed returns whether a sandbox is as the ledger has it. What the list shows otherwise is looked
-// at again, because the list is older than the row.
+// asListed returns whether a sandbox is as the ledger has it. The list is older than the row, so it looks again where
+// they differ.
 func (v *resync) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) {
 	o, ok := v.listed[s.ID]
 	if ok && o.Hangs {
@@ -145,11 +146,11 @@ func (v *resync) asListed(ctx context.Context, s *ledger.Sandbox) (bool, error) 
 	return v.core.look(ctx, s)
 }
 
-// listedFrom is the number of sandboxes from which one list of the backend replaces a call for each.
+// listedFrom is the number of sandboxes from which one list of the backend replaces a call for each sandbox.
 const listedFrom = 5
 
-// LookAtMany looks at sandboxes of one backend, as Look does at each: by one list of the backend if there are many.
-// drifted names those with open findings. Errors: as Look.
+// LookAtMany looks at sandboxes of one backend as Look does, with one list of the backend if there are many. drifted
+// has the sandboxes with open findings. Errors: as Look.
 func (c *Core) LookAtMany(ctx context.Context, b sandbox.Backend, rows []ledger.Sandbox,
 	drifted map[string]bool) error {
 	look, err := c.lookerAt(ctx, b, rows, drifted)
@@ -159,7 +160,7 @@ func (c *Core) LookAtMany(ctx context.Context, b sandbox.Backend, rows []ledger.
 	return parallel.Each(samplers, rows, func(s *ledger.Sandbox) error { return look(ctx, s) })
 }
 
-// lookerAt returns what looks at each of the sandboxes of a backend.
+// lookerAt returns the function that looks at each of the sandboxes of a backend.
 func (c *Core) lookerAt(ctx context.Context, b sandbox.Backend, rows []ledger.Sandbox,
 	drifted map[string]bool) (func(context.Context, *ledger.Sandbox) error, error) {
 	each := func(ctx context.Context, s *ledger.Sandbox) error {
@@ -183,7 +184,7 @@ func (c *Core) lookerAt(ctx context.Context, b sandbox.Backend, rows []ledger.Sa
 		return nil, err
 	}
 	listed, err := c.list(bounded, x, rows)
-	var partial *sandbox.PartialError // each sandbox that the list misses gets a call of its own
+	var partial *sandbox.PartialError // each sandbox that the list lacks gets its own call
 	if err != nil && !errors.As(err, &partial) {
 		return nil, err
 	}
@@ -197,7 +198,7 @@ func (c *Core) lookerAt(ctx context.Context, b sandbox.Backend, rows []ledger.Sa
 	}, nil
 }
 
-// list lists what a backend has: of one environment alone, if all the sandboxes are of one.
+// list lists the sandboxes of a backend, or of one environment if all rows belong to it.
 func (c *Core) list(ctx context.Context, x driver.Executor, rows []ledger.Sandbox) ([]driver.Observation, error) {
 	of := rows[0].EnvironmentID
 	if slices.ContainsFunc(rows, func(s ledger.Sandbox) bool { return s.EnvironmentID != of }) {

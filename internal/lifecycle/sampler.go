@@ -13,13 +13,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Sampler reads what sandboxes use, and records what was read outside of steps. It is safe for concurrent use.
+// Sampler reads what sandboxes use, and records readings that are taken outside of steps. It is safe for concurrent
+// use.
 type Sampler struct {
 	core *Core
 	// last holds one value for each last reading under way.
 	last chan struct{}
 
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	// soon holds the sandboxes whose CPU time is being read after a command.
 	soon map[string]struct{}
 }
@@ -41,22 +42,22 @@ func Sample(ctx context.Context, x driver.Executor, h driver.Handle) (driver.Usa
 // usage is a reading of what a sandbox has used.
 type usage struct {
 	reading driver.Usage
-	// sampled: there is a reading. companions are those of its companions that could be read.
+	// sampled: the reading succeeded. companions has those companions whose reading succeeded.
 	sampled    bool
 	companions map[string]accounting.CompanionReading
 }
 
-// reading is a sample of the usage of a sandbox in one of its boots; boot is 0 where they are not counted.
+// reading is a sample of a sandbox's usage in one of its boots. boot is 0 if the backend does not count boots.
 type reading struct {
 	accounting.UsageSample
 	boot int64
-	// mark is what was counted of the CPU time before the reading was taken, 0 where that is not known.
+	// mark is the CPU time that was counted before the reading was taken, 0 if unknown.
 	mark       micro.Span
 	companions map[string]accounting.CompanionReading
 }
 
-// sample reads what a sandbox and its companions have used before that is lost. Failing to is not an error: the last
-// heartbeat's reading then stands.
+// sample reads what a sandbox and its companions have used, before that is lost. A failure is not an error: the reading
+// of the last heartbeat then stands.
 func (m *Sampler) sample(ctx context.Context, x driver.Executor, h driver.Handle, s *ledger.Sandbox) usage {
 	var (
 		reading    sync.WaitGroup
@@ -86,13 +87,14 @@ func (m *Sampler) sample(ctx context.Context, x driver.Executor, h driver.Handle
 	return usage{reading: u, sampled: true, companions: companions}
 }
 
-// lastSamples bounds the last readings of CPU time that are taken at once. While a whole game ends, more
-// of them would hold up what they stand beside.
+// lastSamples bounds the concurrent last readings of CPU time. When a whole game ends, more of them would delay the
+// calls that they run beside.
 const lastSamples = 4
 
 // lastSample begins a last reading of CPU time beside the call that ends a sandbox. The returned function ends the
-// reading and returns it. The call does not wait for it: an engine may take a second to answer, and the reading of the
-// last command or heartbeat then stands, as it does where many sandboxes end at once.
+// reading and returns it. The call does not wait for the reading, because an engine may take a second to answer.
+// Without it, the reading of the last command or heartbeat stands. This also holds while many sandboxes end at the same
+// time.
 func (m *Sampler) lastSample(ctx context.Context, t *Task) func() usage {
 	none := func() usage { return usage{} }
 	if t.Row.Phase != sandbox.PhaseAwake {
@@ -127,10 +129,11 @@ func readingOf(sandboxID string, r driver.Reading, companions map[string]account
 	}}
 }
 
-// Measure reads what awake sandboxes have used, and adds it up. A reading that fails is none: the next one counts.
+// Measure reads and adds up what awake sandboxes have used. It ignores a reading that fails, because the next one
+// covers it.
 func (m *Sampler) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 	var (
-		mu   sync.Mutex // guards what follows
+		mu   sync.Mutex // guards read
 		read []reading
 	)
 	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error {
@@ -158,9 +161,9 @@ func (m *Sampler) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 	})
 }
 
-// recordCPU keeps a reading of CPU time, and returns whose it is. It counts only while the sandbox is awake still,
-// and only if no later one was kept meanwhile, nor another boot was begun; else nil is returned. A boot that the ledger
-// does not know of is found only by a reading below the last one; a higher one counts as of the boot before.
+// recordCPU records a reading of CPU time, and returns its sandbox. It returns nil if the reading does not count: the
+// sandbox is no longer awake, a later reading was recorded, or another boot began. A boot that the ledger does not know
+// is detected only by a reading below the last one. A higher reading counts for the boot before.
 func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 	s, err := MustSandbox(tx, r.SandboxID)
 	if err != nil || s.Phase != sandbox.PhaseAwake || r.boot != 0 && r.boot != s.Meter.Boot {
@@ -182,9 +185,9 @@ func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 	})
 }
 
-// isOfNewBoot reports whether a reading below the mark is of a boot that the ledger does not know of, because the
-// answer of the wake that began it was lost. It is if the mark was counted before the reading was taken and before the
-// sandbox woke: an engine may answer with a sample that is a little older than the request.
+// isOfNewBoot reports whether a reading below the mark is of a boot that the ledger does not know, because the answer
+// of the wake that began it was lost. This is so if the mark was counted before the reading was taken and before the
+// sandbox woke. An engine may answer with a sample that is a little older than the request.
 func isOfNewBoot(tx *ledger.Tx, s *ledger.Sandbox, r reading) (bool, error) {
 	if s.Meter.Boot != 0 || r.mark != s.Meter.CPUMark {
 		return false, nil

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What the reconciliation loop needs beside Work, Look and Resync.
+// What the reconciliation loop needs besides Work, Look and Resync.
 
 // Backends returns the kinds of backends that this core drives.
 func (c *Core) Backends() []sandbox.Backend {
@@ -20,16 +20,16 @@ func (c *Core) Backends() []sandbox.Backend {
 	return bs
 }
 
-// Changed returns a channel that is closed at the ledger's next commit, and Scheduled one that is closed at the next
-// after which a sandbox may be due earlier.
+// Changed returns a channel that the ledger's next commit closes. Scheduled returns one that is closed by the next
+// commit after which a sandbox may be due earlier.
 func (c *Core) Changed() <-chan struct{}   { return c.store.Changed() }
 func (c *Core) Scheduled() <-chan struct{} { return c.store.Scheduled() }
 
-// Now is the ledger's clock, by which Due tells when. It need not be the host's.
+// Now is the ledger's clock, which Due uses. It may differ from the host's clock.
 func (c *Core) Now() time.Time { return c.now() }
 
-// Due returns up to limit sandboxes of a backend that are due, and when the next one will be that is not due yet (the
-// zero time: none). A backend that is not connected has none.
+// Due returns up to limit due sandboxes of a backend, and when the next one is due (zero time: none). A backend that is
+// not connected has none.
 func (c *Core) Due(ctx context.Context, b sandbox.Backend, limit int) (ids []string, next time.Time, err error) {
 	x, err := c.BackendFor(b)
 	if err != nil {
@@ -54,9 +54,9 @@ func (c *Core) Due(ctx context.Context, b sandbox.Backend, limit int) (ids []str
 	return ids, next, err
 }
 
-// Watch connects to a backend and calls changed for each of the ledger's sandboxes that changes
-// there, until ctx ends or the connection breaks; then the backend is out of reach. Once the
-// connection stands, what had failed is due at once, and ready is called.
+// Watch connects to a backend and calls changed for each of the ledger's sandboxes that changes there. It returns when
+// ctx ends or the connection breaks; then the backend is out of reach. Once the connection is established, it makes
+// failed steps due at once and calls ready.
 func (c *Core) Watch(ctx context.Context, b sandbox.Backend, ready func(), changed func(sandboxID string)) error {
 	x, err := c.BackendFor(b)
 	if err != nil {
@@ -82,14 +82,14 @@ func (c *Core) retryNow(ctx context.Context, instance string) error {
 	return c.store.Write(ctx, func(tx *ledger.Tx) error { return tx.RetryFailed(instance) })
 }
 
-// Ready reports whether the ledger can be read and written, for health checks: a disk that is full, or a standby, can
-// be read still. Backends do not count. If one is away, requests must still be sent here: conditions
-// are stored, leases renewed, and what is due is done once it is back.
+// Ready reports whether the ledger can be read and written, for health checks. A read is not enough, because a full
+// disk or a standby can still be read. Backends do not count. While one is away, requests must still arrive here:
+// conditions are stored, leases are renewed, and due steps run once it is back.
 func (c *Core) Ready(ctx context.Context) error {
 	return c.store.Ready(ctx)
 }
 
-// Reachable says of each backend whether it is connected. It waits for nothing.
+// Reachable reports for each backend whether it is connected. It does not wait.
 func (c *Core) Reachable() map[sandbox.Backend]bool {
 	reachable := make(map[sandbox.Backend]bool, len(c.backends))
 	for name, b := range c.backends {

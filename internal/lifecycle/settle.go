@@ -12,8 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// settle records a step's outcome if its claim still holds; a late answer changes nothing. It
-// returns the step's error.
+// settle records a step's outcome if its claim still holds. A late answer changes nothing. It returns the step's error.
 func (c *Core) settle(ctx context.Context, t *Task, out outcome) error {
 	err := c.store.Write(ctx, func(tx *ledger.Tx) error {
 		isOurs := false
@@ -29,8 +28,7 @@ func (c *Core) settle(ctx context.Context, t *Task, out outcome) error {
 		return c.hooks.StepFailed(tx, &t.Step, out.err)
 	})
 	if err != nil {
-		// The backend has acted and the ledger does not know: the claim runs out and the same
-		// idempotent step is taken again.
+		// The backend has acted and the ledger does not know. The claim expires, and the same idempotent step is repeated.
 		c.log.Error("lifecycle: settling", About(&t.Row), "action", t.Action, "error", err)
 		return err
 	}
@@ -61,7 +59,7 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 	}
 	if out.started {
 		s.Meter.Restart()
-		if t.Action != Assign && t.Row.Status.State != sandbox.SandboxStopped { // it was taken for paused
+		if t.Action != Assign && t.Row.Status.State != sandbox.SandboxStopped { // it was expected to be paused
 			if err := c.restartedUnseen(tx, s); err != nil {
 				return err
 			}
@@ -87,8 +85,8 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 	return c.ScheduleNext(tx, s)
 }
 
-// ScheduleNext plans the next step of a sandbox whose last one succeeded. A claim that stays after a failure tells the
-// next try that there was one.
+// ScheduleNext plans the next step of a sandbox whose last step succeeded. After a failure it keeps the claim's token,
+// which tells the next try that an attempt was made.
 func (c *Core) ScheduleNext(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if s.Schedule.Attempts > 0 {
 		return nil
@@ -109,7 +107,7 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 	if err := c.hooks.Settled(tx, s, &t.Step); err != nil {
 		return err
 	}
-	if t.Action != Kill { // gone is not seen
+	if t.Action != Kill { // a sandbox that is gone is not seen
 		s.ObservedAt = tx.Now
 	}
 	switch t.Action {
@@ -132,10 +130,10 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		return c.EnterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady,
 			map[string]any{"from_pool": true})
 	case Wake:
-		if t.Row.Status.State == sandbox.SandboxStopped { // an earlier try may have started it
+		if t.Row.Status.State == sandbox.SandboxStopped { // an earlier attempt may have started it
 			s.Meter.Restart()
 		}
-		if s.Status.ErrorCode != "" && !s.Down() { // it has slept since it stopped, or had stopped while it slept
+		if s.Status.ErrorCode != "" && !s.Down() { // it was asleep after it stopped, or stopped in its sleep
 			s.Crash = ledger.Crash{Since: tx.Now}
 		}
 		return c.wokeWith(tx, s, out.disk)
@@ -153,12 +151,12 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 			return err
 		}
 		return c.EnterPhase(tx, s, sandbox.PhaseGone, out.until(s, tx.Now), sandbox.EventDeleted, nil)
-	default: // other actions leave the phase as it was
+	default: // other actions do not change the phase
 		return nil
 	}
 }
 
-// runsSince is when the usage of a sandbox began that is ready now.
+// runsSince returns when the usage of a sandbox that is ready now began.
 func (out *outcome) runsSince(s *ledger.Sandbox, now micro.Time) micro.Time {
 	if out.since.IsZero() {
 		return now
@@ -166,7 +164,7 @@ func (out *outcome) runsSince(s *ledger.Sandbox, now micro.Time) micro.Time {
 	return min(now, max(micro.At(out.since), s.LeasedAt))
 }
 
-// EnterPhase changes what was seen, with its usage period and its event.
+// EnterPhase changes the observed phase, with its usage period and its event.
 func (c *Core) EnterPhase(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at micro.Time,
 	t sandbox.EventType, data any) error {
 	s.Phase = p
@@ -184,7 +182,7 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 	code := sandbox.CodeOf(cause)
 	switch {
 	case !sandbox.IsRetryable(cause) && (t.Action == Spawn || t.Action == Assign && code != sandbox.NotFound):
-		// It will never come up: its lease ends, and what is left of it is killed.
+		// It will never come up. Its lease ends, and its remains are killed.
 		s.Schedule.LastError = cause.Error()
 		if err := c.hooks.Failed(tx, s, cause); err != nil {
 			return err
@@ -203,12 +201,12 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		return c.settleRenewed(tx, s, t, nil)
 	}
 	if s.Desired == ledger.Gone && !t.Last() && !out.stuck {
-		// The lease has ended meanwhile, and its kill does not wait for a retry of what failed.
+		// The lease has ended meanwhile, and its kill does not wait for a retry of the failed step.
 		s.Schedule.Reset(tx.Now)
 		c.log.Info("lifecycle: step failed, and its lease has ended", About(s), "action", t.Action, "error", cause)
 		return nil
 	}
-	if t.Action == Kill && out.absent { // what is left of it runs no more
+	if t.Action == Kill && out.absent { // its remains no longer run
 		if err := c.count(tx, s, sandbox.PhaseGone, out.until(s, tx.Now)); err != nil {
 			return err
 		}
@@ -243,8 +241,8 @@ func (c *Core) End(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error {
 	return emitEnd(tx, s, end)
 }
 
-// vanish records that the sandbox's own backend instance no longer has it, or not all of it, as cause says.
-// Usage ends when it was last there. What it may have left behind is still to be removed, which makes it gone.
+// vanish records that the sandbox's own backend instance no longer has the sandbox, or lacks a part of it, as cause
+// says. Usage ends when the sandbox was last there. Its remains must still be removed before it is gone.
 func (c *Core) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l runtimeHistory) error {
 	end, observed := Ending{
 		By:     sandbox.EndedByVanished,
@@ -278,7 +276,7 @@ func (c *Core) vanish(tx *ledger.Tx, s *ledger.Sandbox, cause error, l runtimeHi
 	return c.End(tx, s, end)
 }
 
-// withDisk adds what became of the disk to the data of an event.
+// withDisk adds what happened to the disk to the data of an event.
 func withDisk(data map[string]any, disk *sandbox.KeptDisk) map[string]any {
 	if disk != nil {
 		data["disk"] = disk
@@ -286,14 +284,14 @@ func withDisk(data map[string]any, disk *sandbox.KeptDisk) map[string]any {
 	return data
 }
 
-// wokeWith records the start of a sandbox that was asleep. One that has lost its disk has an event of its own.
+// wokeWith records the start of a sandbox that was asleep. The loss of its disk is an event of its own.
 func (c *Core) wokeWith(tx *ledger.Tx, s *ledger.Sandbox, disk *sandbox.KeptDisk) error {
 	if disk != nil && disk.Lost != "" {
 		if err := tx.AppendSandboxEvent(s, sandbox.EventDiskLost, sandbox.DiskLost{Reason: disk.Lost}); err != nil {
 			return err
 		}
 	}
-	var data any // the event has none without a disk
+	var data any // without a disk the event has no data
 	if disk != nil {
 		data = map[string]any{"disk": disk}
 	}

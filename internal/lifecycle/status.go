@@ -8,17 +8,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Where a sandbox stands, as its readers see it, is what its events tell: none is changed without one.
+// The events of a sandbox determine the state that its readers see. It never changes without an event.
 
 func StatusOf(s *ledger.Sandbox, now micro.Time) sandbox.SandboxStatus {
 	is := s.Status.Domain()
-	if s.Desired == ledger.Present && RanLongEnough(s, now) { // also where it is not recorded yet
+	if s.Desired == ledger.Present && RanLongEnough(s, now) { // even if that is not recorded yet
 		is.ErrorCode, is.ErrorMessage = "", ""
 	}
 	return is
 }
 
-// StandsAs is the state of a sandbox that was found, by what its backend says.
+// StandsAs returns the state of a discovered sandbox from what its backend reports.
 func StandsAs(seen sandbox.State) sandbox.SandboxState {
 	switch seen {
 	case sandbox.StateRunning:
@@ -30,7 +30,7 @@ func StandsAs(seen sandbox.State) sandbox.SandboxState {
 	}
 }
 
-// emitBeginning appends the event of a step that begins, where it has one.
+// emitBeginning appends the event for the beginning of a step, if its action has one.
 func emitBeginning(tx *ledger.Tx, s *ledger.Sandbox, a Action) error {
 	switch {
 	case a == Spawn || a == Assign:
@@ -41,7 +41,7 @@ func emitBeginning(tx *ledger.Tx, s *ledger.Sandbox, a Action) error {
 	return nil
 }
 
-// stopReason says why a sandbox is put to sleep, whose due step is next.
+// stopReason says why a sandbox is put to sleep. next is its due step.
 func stopReason(s *ledger.Sandbox, next Action) sandbox.StopReason {
 	switch {
 	case s.Pooled():

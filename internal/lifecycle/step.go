@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Action is what the service does to a sandbox on its backend in one step. A hook may propose its own
-// actions; their steps fill the sandbox.
+// Action is what the service does to a sandbox on its backend in one step. A hook may propose its own actions. Their
+// steps fill the sandbox.
 type Action string
 
 // The actions of the core.
@@ -22,7 +22,7 @@ const (
 	Assign Action = "assign"
 	Sleep  Action = "sleep"
 	Wake   Action = "wake"
-	// Renew tells a backend that keeps time of a use that it has not seen, or of changed limits.
+	// Renew reports a use that the backend has not seen, or changed limits, to a backend that keeps time.
 	Renew Action = "renew"
 	Kill  Action = "kill"
 	// Halt stops a failed sandbox that is kept.
@@ -63,7 +63,7 @@ type Step struct {
 	Handle driver.Handle
 }
 
-// Last reports whether the lease has ended before the step: the sandbox will be removed, and a save is its last one.
+// Last reports whether the lease ended before the step. Then the sandbox will be removed, and a save is its last one.
 func (t *Step) Last() bool { return t.Row.Desired == ledger.Gone }
 
 // Ending is the reason why a lease ends.

@@ -57,9 +57,9 @@ func (c *Core) followBoot(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot) error
 	return c.count(tx, s, sandbox.PhaseAsleep, micro.At(i.StoppedAt))
 }
 
-// count begins another stretch of a sandbox's usage.
+// count begins another period of a sandbox's usage.
 func (c *Core) count(tx *ledger.Tx, s *ledger.Sandbox, p sandbox.Phase, at micro.Time) error {
-	var book *accounting.PriceBook // what is gone costs nothing more
+	var book *accounting.PriceBook // a sandbox that is gone costs nothing more
 	if p != sandbox.PhaseGone {
 		var err error
 		if book, err = accounting.In(tx).KeepPriceBook(s.Backend, c.books[s.Backend]); err != nil {

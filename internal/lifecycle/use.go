@@ -17,16 +17,16 @@ type Use struct {
 	core   *Core
 	Row    ledger.Sandbox
 	Holder string
-	// ttl is how long it lasts beyond the death of its process.
+	// ttl is how long the use lasts beyond the death of its process.
 	ttl micro.Span
-	// Changes: it may change /data.
+	// Changes: the use may change /data.
 	Changes bool
 	// unseen: the backend does not see the use.
 	Unseen bool
 	once   sync.Once
 }
 
-// Note records more about a use within the update of the sandbox with which the use begins or ends.
+// Note records more about a use, in the update of the sandbox that begins or ends the use.
 type Note func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error
 
 // NewUse returns a use that does not hold anything yet.
@@ -154,7 +154,7 @@ func (u *Use) Leave(ctx context.Context, succeeded bool, end Note) (err error) {
 
 // end records the end of a use, and reports whether a renewal is pending.
 func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end Note) (owed bool, err error) {
-	if s.Phase == sandbox.PhaseGone { // what is gone changes no more
+	if s.Phase == sandbox.PhaseGone { // a sandbox that is gone does not change any more
 		return false, nil
 	}
 	if end != nil {
@@ -201,7 +201,7 @@ func (u *Use) Explain(ctx context.Context, cause error) error {
 	if err == nil {
 		return AsError(explained)
 	}
-	return AsError(cause) // also where the ledger cannot be asked: what failed is no better known then
+	return AsError(cause) // the ledger could not be read, so the cause is all that is known
 }
 
 // Touch records activity.
@@ -213,7 +213,7 @@ func (c *Core) Touch(tx *ledger.Tx, s *ledger.Sandbox) error {
 // reschedule decides when a sandbox is due next, after a use or its activity has changed.
 func (c *Core) reschedule(tx *ledger.Tx, s *ledger.Sandbox) error {
 	if s.Claim.Holds(tx.Now) || s.Schedule.Attempts > 0 {
-		return nil // the step under way settles when it is due
+		return nil // the step under way, or the retry, decides when it is due
 	}
 	held, err := tx.Holds().Until(s.ID)
 	_, s.Schedule.DueAt, _ = c.hooks.Decide(s, held, tx.Now)

@@ -9,8 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Await works on a sandbox, or waits while others do, until done is satisfied, which may read more in the
-// transaction that it is asked in.
+// Await works on a sandbox, or waits while others do, until done returns true. done may read more in its transaction.
 func (c *Core) Await(ctx context.Context, sandboxID string,
 	done func(tx *ledger.Tx, s *ledger.Sandbox) (bool, error)) error {
 	for {
@@ -53,14 +52,14 @@ func (c *Core) Await(ctx context.Context, sandboxID string,
 	}
 }
 
-// AwaitGone waits, working, until a sandbox is confirmed gone. Errors: as Await, with a code.
+// AwaitGone works and waits until a sandbox is confirmed gone. Errors: as Await, with a code.
 func (c *Core) AwaitGone(ctx context.Context, sandboxID string) error {
 	return AsError(c.Await(ctx, sandboxID,
 		func(_ *ledger.Tx, s *ledger.Sandbox) (bool, error) { return s.Phase == sandbox.PhaseGone, nil }))
 }
 
-// awaitTurn waits until the sandbox can take a step of a wanted action, or needs none any more. It
-// only reads: a waiter that writes wakes all others, and they wake it.
+// awaitTurn waits until the sandbox can take a step of a wanted action, or no longer needs one. It only reads: waiters
+// that write would wake each other.
 func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) error {
 	for {
 		changed := c.store.Changed()
@@ -91,8 +90,8 @@ func (c *Core) awaitTurn(ctx context.Context, sandboxID string, want Action) err
 	}
 }
 
-// turn returns until when to wait before a step of a wanted action: for the caller that works on the
-// sandbox, or for a retry. 0 means not at all. It only looks at the row.
+// turn returns until when to wait before a step of a wanted action, for the caller that works on the sandbox or for a
+// retry. 0 means no wait. It only reads the row.
 func (c *Core) turn(s *ledger.Sandbox, held, now micro.Time, want Action) micro.Time {
 	if !s.Live(held, now) || want == Wake && c.hooks.Usable(s, now) {
 		return 0
@@ -107,8 +106,8 @@ func (c *Core) turn(s *ledger.Sandbox, held, now micro.Time, want Action) micro.
 	return 0
 }
 
-// awaitOther waits for the sandbox whose snapshot another one begins with. It takes the holder's steps if no other
-// caller does. Errors: Unavailable once it is known that this takes long.
+// awaitOther waits for the sandbox whose snapshot another sandbox begins with. It takes the holder's steps if no other
+// caller does. Errors: Unavailable once a step of the holder has failed.
 func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, changed <-chan struct{}) error {
 	now := micro.At(c.now())
 	isFree := !holder.Claim.Holds(now)
@@ -117,7 +116,7 @@ func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, change
 		if err := c.Work(ctx, holder.ID); ctx.Err() != nil {
 			return err
 		}
-		return nil // its failure is on its own row
+		return nil // the holder's row has its failure
 	case isFree && holder.Schedule.Attempts > 0:
 		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it begins once the state of generation %d, in sandbox %s, "+
 			"is saved, which fails: %s; it is tried again at %s", s.Lease(), holder.Generation, holder.ID,
@@ -127,7 +126,7 @@ func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, change
 	}
 }
 
-// Pause waits for a commit or a moment.
+// Pause waits for a commit or until a time, at most for ClaimTTL.
 func (c *Core) Pause(ctx context.Context, changed <-chan struct{}, until micro.Time) error {
 	timer := time.NewTimer(min(max(until.Time().Sub(c.now()), time.Millisecond), ClaimTTL))
 	defer timer.Stop()

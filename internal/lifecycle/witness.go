@@ -11,30 +11,30 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// witness keeps a ledger and the instances of one backend in step: each time this program connects, and at each resync,
-// it compares the number that the instance has with those that the ledger issued (witnesses.Witness).
+// witness keeps a ledger and the instances of one backend in step. Each time this program connects, and at each resync,
+// it compares the number on the instance with those that the ledger issued (witnesses.Witness).
 //
 //	the instance has        it is
 //	a number in between     the ledger's own; a process died, or a transaction was lost, before all was noted
 //	a lower one, or none    another machine with the same id, or an older copy: out of reach until adopt accepts it
 //	a higher one            newer than the ledger, which was put back by a copy: it begins no lease until adopt
 //
-// Where nothing of the ledger lives, nothing can be mistaken for lost: the instance is accepted. So is one without any
-// number that has other objects of this ledger: its volumes were pruned, or an older program made them.
+// If nothing of the ledger lives there, nothing can be mistaken for lost, and the instance is accepted. So is one that
+// has no number but other objects of this ledger: its volumes were pruned, or an older program made the objects.
 //
-// The process that deletes the last environment withdraws the number (Withdraw). Every other process forgets it at its
-// next look, or its executor would take the instance for a clone.
+// The process that deletes the last environment withdraws the number (Withdraw). Every other process must forget it at
+// its next look, or its executor would treat the instance as a clone.
 type witness struct {
 	core     *Core
 	executor driver.Executor
 	numbers  driver.Witnesser
-	// turn holds one element while a number is compared or left.
+	// turn holds one element while a caller compares or leaves a number.
 	turn chan struct{}
 	// left is the number that the instance is known to have. Only the holder of the turn touches it.
 	left int64
 }
 
-// witnessOf returns nil for a backend whose instances have ids that are their own.
+// witnessOf returns nil for a backend whose instance ids are unique.
 func witnessOf(c *Core, x driver.Executor) *witness {
 	numbers, ok := x.(driver.Witnesser)
 	if !ok {
@@ -55,7 +55,7 @@ func (w *witness) take(ctx context.Context) error {
 
 func (w *witness) give() { <-w.turn }
 
-// Instance is the executor's, once its witness shows that the instance is the ledger's own.
+// Instance returns the executor's instance, once the witness shows that it is the ledger's own.
 func (b *Backend) Instance(ctx context.Context) (string, error) {
 	id, err := b.Executor.Instance(ctx)
 	if err != nil {
@@ -64,7 +64,7 @@ func (b *Backend) Instance(ctx context.Context) (string, error) {
 	return id, b.Recognize(ctx, id)
 }
 
-// Recognize returns an error where the instance is not the ledger's own.
+// Recognize returns an error if the instance is not the ledger's own.
 func (b *Backend) Recognize(ctx context.Context, instance string) error {
 	if b.witness == nil {
 		return nil
@@ -72,8 +72,8 @@ func (b *Backend) Recognize(ctx context.Context, instance string) error {
 	return b.witness.recognize(ctx, instance)
 }
 
-// recognize compares an instance with the ledger. Errors: Unavailable, with ReasonOtherInstance where it is another
-// one.
+// recognize compares an instance with the ledger. Errors: Unavailable, with ReasonOtherInstance if it is another
+// instance.
 func (w *witness) recognize(ctx context.Context, instance string) error {
 	if err := w.take(ctx); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (w *witness) recognizeByObjects(ctx context.Context, instance string, found
 		w.executor.Backend(), instance, has).WithReason(sandbox.ReasonOtherInstance)
 }
 
-// hasObjects reports whether the instance has anything of a ledger beside the witness.
+// hasObjects reports whether the instance has any object of a ledger besides the witness.
 func (w *witness) hasObjects(ctx context.Context, ledgerID string) (bool, error) {
 	listed, err := w.executor.List(ctx, ledgerID)
 	if err != nil {
@@ -142,7 +142,7 @@ func (w *witness) hasObjects(ctx context.Context, ledgerID string) (bool, error)
 	return len(listed)+len(objects) > 0, err
 }
 
-// behind notes that the instance is newer than the ledger.
+// behind records that the instance is newer than the ledger.
 func (w *witness) behind(ctx context.Context, instance string, found int64) error {
 	var isNew bool
 	err := w.core.store.Write(ctx, func(tx *ledger.Tx) (err error) {
@@ -156,7 +156,7 @@ func (w *witness) behind(ctx context.Context, instance string, found int64) erro
 	return err
 }
 
-// accept makes the instance the ledger's own, whatever it has. Its caller has the turn.
+// accept makes the instance the ledger's own, regardless of its number. The caller must have the turn.
 func (w *witness) accept(ctx context.Context, instance string, found int64) error {
 	var known witnesses.Witness
 	err := w.core.store.Write(ctx, func(tx *ledger.Tx) (err error) {
@@ -182,8 +182,8 @@ func (w *witness) leave(ctx context.Context, instance string, n int64) error {
 	return nil
 }
 
-// Attest returns once an instance has the last number that was issued for it, and which that is; 0 where none is.
-// Callers at once share one number.
+// Attest makes sure that an instance has the last number that was issued for it, and returns that number, 0 if there is
+// none. Concurrent callers share one number.
 func (b *Backend) Attest(ctx context.Context, instance string) (int64, error) {
 	w := b.witness
 	if w == nil {
@@ -204,14 +204,14 @@ func (b *Backend) Attest(ctx context.Context, instance string) (int64, error) {
 	return known.Issued, w.leave(ctx, instance, known.Issued)
 }
 
-// attestation is the number that was left on the instance of a generation, 0 where none is.
+// attestation is the number that was left on the instance of a generation, 0 if there is none.
 type attestation struct {
 	number int64
 	err    error
 }
 
-// attest leaves the number of a generation on its instance, beside the step that makes it usable. It does nothing for
-// other steps.
+// attest leaves the number of a generation on its instance, in parallel with the step that makes the sandbox usable. It
+// does nothing for other steps.
 func (b *Backend) attest(ctx context.Context, t *Task) <-chan attestation {
 	left := make(chan attestation, 1)
 	if !t.Action.Begins() || t.Row.Pooled() {
@@ -248,7 +248,7 @@ func (b *Backend) Withdraw(ctx context.Context, instance, environmentID string) 
 	return w.remove(ctx, instance, last)
 }
 
-// remove removes a number and all lower ones, which the executor then no longer requires. Its caller has the turn.
+// remove removes a number and all lower ones. The executor then no longer requires them. The caller must have the turn.
 func (w *witness) remove(ctx context.Context, instance string, n int64) error {
 	if w.left <= n {
 		w.left = 0
@@ -256,7 +256,7 @@ func (w *witness) remove(ctx context.Context, instance string, n int64) error {
 	return AsError(w.numbers.RemoveWitness(ctx, w.core.store.ID(), instance, n))
 }
 
-// WithdrawLost removes the witness of a ledger that is lost, once the instance has nothing else of it.
+// WithdrawLost removes the witness of a lost ledger, once the instance has no other object of that ledger.
 func (b *Backend) WithdrawLost(ctx context.Context, ledgerID, instance string) error {
 	if b.witness == nil {
 		return nil
@@ -268,7 +268,8 @@ func (b *Backend) WithdrawLost(ctx context.Context, ledgerID, instance string) e
 	return b.witness.numbers.RemoveWitness(ctx, ledgerID, instance, math.MaxInt64)
 }
 
-// Accept ends the wait of a ledger that is older than an instance, and accepts one that is not recognized.
+// Accept lets a ledger that is older than an instance begin leases again, and accepts an instance that is not
+// recognized.
 func (b *Backend) Accept(ctx context.Context) error {
 	w := b.witness
 	if w == nil {

@@ -13,17 +13,17 @@ import (
 // Task is one claimed step on one sandbox.
 type Task struct {
 	Step
-	// Awake: an assignment needs no wake before.
+	// Awake: the sandbox is awake, so an assignment does not wake it.
 	Awake bool
 }
 
 // errClaimed: another caller has claimed the sandbox.
 var errClaimed = errors.New("claimed")
 
-// Work claims a sandbox, takes its one next step if it is due, and settles. It does nothing when
-// another caller works on it. The error is that of the step; it is recorded on the row as well.
+// Work claims a sandbox, takes its next step if it is due, and settles it. It does nothing while another caller works
+// on the sandbox. It returns the error of the step, which the row also records.
 func (c *Core) Work(ctx context.Context, sandboxID string) error {
-	ctx = storage.Essential(ctx) // leases end on a full disk too
+	ctx = storage.Essential(ctx) // leases end even on a full disk
 	t, err := c.claim(ctx, sandboxID, None)
 	if errors.Is(err, errClaimed) || t == nil {
 		return dropClaimed(err)
@@ -31,8 +31,8 @@ func (c *Core) Work(ctx context.Context, sandboxID string) error {
 	return c.TakeStep(ctx, t)
 }
 
-// Drive takes one step of a sandbox, once no other caller works on it, so that a wanted action follows. Its caller
-// looks again: the step may have been another one, or the lease may have ended meanwhile.
+// Drive takes one step of a sandbox toward a wanted action, once no other caller works on it. The caller must look
+// again: another step may have been due, or the lease may have ended meanwhile.
 func (c *Core) Drive(ctx context.Context, sandboxID string, want Action) error {
 	if err := c.awaitTurn(ctx, sandboxID, want); err != nil {
 		return err
@@ -44,7 +44,7 @@ func (c *Core) Drive(ctx context.Context, sandboxID string, want Action) error {
 	if err := c.TakeStep(ctx, t); t.Action != Save || ctx.Err() != nil {
 		return AsError(err)
 	}
-	return nil // no request fails because a state cannot be saved: the lease says so
+	return nil // a failed save fails no request: the lease shows it
 }
 
 func dropClaimed(err error) error {
@@ -54,8 +54,8 @@ func dropClaimed(err error) error {
 	return err
 }
 
-// claim reserves a sandbox for its next step, or for the wanted one where that makes sense; it
-// returns nil when there is nothing to do. Errors: errClaimed; Unavailable where its instance is not reached.
+// claim reserves a sandbox for its next step, or for the wanted one if that may come first. It returns nil if there is
+// nothing to do. Errors: errClaimed; Unavailable if its instance cannot be reached.
 func (c *Core) claim(ctx context.Context, sandboxID string, want Action) (t *Task, err error) {
 	err = c.Reaching(ctx, func() (err error) {
 		t, err = c.claimReached(ctx, sandboxID, want)
@@ -64,7 +64,7 @@ func (c *Core) claim(ctx context.Context, sandboxID string, want Action) (t *Tas
 	return t, err
 }
 
-// claimReached is claim, for a sandbox whose instance was reached. Errors: also AwayError.
+// claimReached is claim for a sandbox whose instance is connected. Errors: also AwayError.
 func (c *Core) claimReached(ctx context.Context, sandboxID string, want Action) (*Task, error) {
 	var (
 		t    *Task
@@ -97,8 +97,8 @@ func (c *Core) claimReached(ctx context.Context, sandboxID string, want Action) 
 	return t, nil
 }
 
-// claimNext claims the next step of a sandbox that is not claimed, or the wanted one where that makes sense. It returns
-// nil when there is nothing to do. An end that has come is recorded even where the sandbox's instance is away.
+// claimNext claims the next step of an unclaimed sandbox, or the wanted one if that may come first. It returns nil if
+// there is nothing to do. It records an end that is due even if the sandbox's instance is away.
 func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held micro.Time,
 	want Action) (t *Task, away, err error) {
 	if s.Ending.KeptUntil <= tx.Now {
@@ -115,7 +115,7 @@ func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held micro.Time,
 	}
 	wanted := c.hooks.InsteadOf(next, want, s, held, tx.Now)
 	switch {
-	case wanted == None: // a step that failed and is not wanted any more is not at hand
+	case wanted == None: // a failed step that is no longer wanted is dropped
 		s.Schedule.Reset(due)
 		s.Claim.Token = ""
 		return nil, nil, nil
@@ -132,7 +132,7 @@ func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held micro.Time,
 	return t, nil, err
 }
 
-// ClaimStep puts a claim on a row, unless the step has to wait: then it returns nil, and the row is due later.
+// ClaimStep puts a claim on a row. If the step has to wait, it returns nil, and the row is due later.
 func (c *Core) ClaimStep(tx *ledger.Tx, s *ledger.Sandbox, a Action) (*Task, error) {
 	if ok, err := c.hooks.Admit(tx, s, a); err != nil || !ok {
 		return nil, err
@@ -189,8 +189,8 @@ func (c *Core) ReleaseClaim(t *Task) {
 
 var ErrClosing = sandbox.Errorf(sandbox.Unavailable, "the lease service is closing")
 
-// TakeStep takes a claimed step and settles it, past the end of ctx: a step that was begun is finished
-// and recorded. It returns early, with ctx's error, when ctx ends.
+// TakeStep takes a claimed step and settles it. The step is finished and recorded even after ctx ends. TakeStep itself
+// returns early, with ctx's error.
 func (c *Core) TakeStep(ctx context.Context, t *Task) error {
 	done := make(chan error, 1)
 	started := c.Background(func() {
@@ -216,7 +216,7 @@ func (c *Core) TakeStep(ctx context.Context, t *Task) error {
 	}
 }
 
-// tell reports a step to the observer, with how it was recorded.
+// tell reports a step and its result to the observer.
 func (c *Core) tell(t *Task, out outcome, recorded error) {
 	err := out.err
 	if err == nil {
