@@ -15,8 +15,8 @@ import (
 // errWorkedOn: another request works on the environment now.
 var errWorkedOn = errors.New("another request works on it")
 
-// claim reserves an environment, once no other request works on it, in the transaction in which begin
-// changes it. row is nil where there is none; begin may create it.
+// claim reserves an environment once no other request works on it. begin changes the environment in the same
+// transaction. row is nil if there is no environment; begin may create it.
 func (v *Service) claim(ctx context.Context, id string,
 	begin func(tx *ledger.Tx, row *ledger.Environment) error) (claim string, err error) {
 	for {
@@ -73,8 +73,8 @@ func (v *Service) Await(ctx context.Context, id string) (waited bool, err error)
 	}
 }
 
-// whileClaimed does something to an environment under a claim, which it extends meanwhile. do's context ends when the
-// claim is lost or this process closes.
+// whileClaimed calls do with an environment under a claim, which it extends meanwhile. do's context ends when the claim
+// is lost or this process closes.
 func (v *Service) whileClaimed(ctx context.Context, id, claim string, do func(ctx context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,8 +101,7 @@ func (v *Service) whileClaimed(ctx context.Context, id, claim string, do func(ct
 	return err
 }
 
-// extend extends a claim, and reports false once it is lost. While the ledger is away no other
-// request gets it.
+// extend extends a claim, and returns false once it is lost. While the ledger is away, no other request can take it.
 func (v *Service) extend(ctx context.Context, id, claim string) (held bool) {
 	err := v.Store.Write(ctx, func(tx *ledger.Tx) (err error) {
 		held, err = tx.ExtendEnvironmentClaim(id, claim, tx.Now.Add(micro.SpanOf(lifecycle.ClaimTTL)))
@@ -114,8 +113,8 @@ func (v *Service) extend(ctx context.Context, id, claim string) (held bool) {
 	return err != nil || held
 }
 
-// settle ends a claim. In the same transaction change records what was done under it. If the claim
-// is lost, nothing is changed and another request has the environment. A nil change only ends it.
+// settle ends a claim. In the same transaction, change records the work that was done under it. If the claim is lost,
+// nothing is changed, because another request has the environment. A nil change only ends the claim.
 func (v *Service) settle(ctx context.Context, id, claim string,
 	change func(tx *ledger.Tx, row *ledger.Environment) error) error {
 	return v.Store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {

@@ -80,7 +80,7 @@ func (v *Service) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnviron
 	})
 }
 
-// beginDelete closes an environment for good and ends its leases, and returns what is left to go.
+// beginDelete closes an environment for good and ends its leases. It returns the sandboxes that must still go.
 func (v *Service) beginDelete(tx *ledger.Tx,
 	d sandbox.DeleteEnvironment) (*ledger.Environment, []ledger.Sandbox, error) {
 	row, err := tx.KnownEnvironment(d.ID)
@@ -119,7 +119,7 @@ func (v *Service) beginDelete(tx *ledger.Tx,
 			lifecycle.Ending{By: sandbox.EndedByEnvironment, Reason: "its environment was destroyed", At: tx.Now}); err != nil {
 			return err
 		}
-		s.Schedule.DueAt = tx.Now // a destroy that waits for its retry is tried now
+		s.Schedule.DueAt = tx.Now // a destroy that waits for a retry is tried now
 		return lifecycle.EndRetention(tx, s, string(sandbox.EndedByEnvironment))
 	})
 	if err != nil {

@@ -24,20 +24,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Checker refuses settings of environments that this program cannot serve.
+// Checker refuses settings that this program cannot serve.
 type Checker interface {
-	// Check changes nothing. Errors: Invalid, and others of the part.
+	// Check changes nothing. Errors: Invalid, and others of the checker.
 	Check(p sandbox.PutEnvironment) error
 }
 
-// Config configures a Service. All of it is required but Host.
+// Config configures a Service. All fields are required except Host.
 type Config struct {
 	Core  *lifecycle.Core
 	Store *ledger.Store
 	IDs   sandbox.IDs
-	// Checkers are asked in order, before the backend is.
+	// Checkers are called in order, before the backend's checks.
 	Checkers []Checker
-	// Host is what sandboxes may have of this machine; nil allows nothing.
+	// Host is what sandboxes may use of this machine; nil allows nothing.
 	Host    *host.Host
 	Secrets *secrets.Service
 	LLM     *llm.Service
@@ -58,7 +58,7 @@ func New(c Config) *Service { return &Service{c} }
 // first Provision fails, the environment is removed. If that fails too, its status stays deleting.
 func (v *Service) PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error) {
 	a, err := v.ask(ctx, p)
-	if err != nil { // what is refused changes nothing
+	if err != nil { // a refused request changes nothing
 		return sandbox.Environment{}, err
 	}
 	p = a.PutEnvironment
@@ -100,15 +100,15 @@ func (v *Service) CheckEnvironment(ctx context.Context, p sandbox.PutEnvironment
 	})
 }
 
-// asked is a request that has passed every check but those against the ledger.
+// asked is a request that has passed all checks except those against the ledger.
 type asked struct {
 	sandbox.PutEnvironment // with defaults
 	on                     *lifecycle.Backend
-	instance               string            // that answers
+	instance               string            // the connected one
 	sealed                 map[string][]byte // the values of secrets
 }
 
-// ask completes a request and checks it, and changes nothing.
+// ask completes and checks a request. It changes nothing.
 func (v *Service) ask(ctx context.Context, p sandbox.PutEnvironment) (a asked, err error) {
 	if a.PutEnvironment, err = v.withDefaults(ctx, p); err != nil {
 		return a, err
@@ -122,8 +122,8 @@ func (v *Service) ask(ctx context.Context, p sandbox.PutEnvironment) (a asked, e
 	return a, v.check(ctx, a.on, a.PutEnvironment, a.instance)
 }
 
-// admit checks all of a request that needs no call to its backend, once that is reached, and returns the backend with
-// the instance that answers.
+// admit makes all checks of a request that need no call to its backend, and connects to the backend. It returns the
+// backend and the connected instance.
 func (v *Service) admit(ctx context.Context,
 	p sandbox.PutEnvironment) (x *lifecycle.Backend, instance string, err error) {
 	if err := p.Validate(); err != nil {
@@ -152,7 +152,8 @@ func (v *Service) admit(ctx context.Context,
 	return x, instance, v.Host.Check("environment "+p.ID, p.HostAccess)
 }
 
-// allow refuses what the environment, its sandboxes or other environments rule out. row is nil where there is none.
+// allow refuses a request that the environment, its sandboxes or other environments rule out. row is nil if there is no
+// environment.
 func (v *Service) allow(tx *ledger.Tx, row *ledger.Environment, a asked) error {
 	err := checkUnchanged(row, a.PutEnvironment)
 	if err != nil {
@@ -169,7 +170,7 @@ func (v *Service) allow(tx *ledger.Tx, row *ledger.Environment, a asked) error {
 	return v.Secrets.Check(tx, a.PutEnvironment)
 }
 
-// isNew reports whether a request creates the environment, or the next life of one that is destroyed or was never made.
+// isNew reports whether a request creates the environment, or recreates one that was destroyed or never made.
 func isNew(row *ledger.Environment) bool {
 	return row == nil || row.Status == sandbox.EnvironmentDestroyed || row.Unmade()
 }
@@ -190,7 +191,7 @@ func (v *Service) write(tx *ledger.Tx, row *ledger.Environment, a asked) (err er
 	return err
 }
 
-// withDefaults fills in what the settings leave out. An environment that exists may keep its size.
+// withDefaults fills in settings that the request omits. An existing environment may keep its size.
 func (v *Service) withDefaults(ctx context.Context, p sandbox.PutEnvironment) (sandbox.PutEnvironment, error) {
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		row, err := tx.Environment(p.ID)
@@ -209,8 +210,8 @@ func (v *Service) check(ctx context.Context, x *lifecycle.Backend, p sandbox.Put
 	return lifecycle.AsError(x.Check(ctx, v.Core.EnvironmentRef(p.ID, instance), p.EnvironmentSpec))
 }
 
-// ProvisionTimeout bounds what a backend does to make an environment, or to repair what it has. It is longer where the
-// backend may have to take or pull an image.
+// ProvisionTimeout limits how long a backend may take to make an environment or to repair its shared resources. It is
+// longer if the backend may copy or pull an image.
 func ProvisionTimeout(x driver.Executor, pull sandbox.ImagePull) time.Duration {
 	if x.Capabilities().TakesImages || pull == sandbox.PullMissing {
 		return lifecycle.SpawnTimeout + driver.ImageLimit
@@ -218,7 +219,7 @@ func ProvisionTimeout(x driver.Executor, pull sandbox.ImagePull) time.Duration {
 	return lifecycle.SpawnTimeout
 }
 
-// create stores a new environment, or the next life of one that is destroyed or was never made.
+// create stores a new environment, or recreates one that was destroyed or never made.
 func create(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvironment, instance string) error {
 	row := &ledger.Environment{
 		ID: p.ID, Owner: p.Owner, Type: p.Type, Backend: p.Backend, Instance: instance, Spec: p.EnvironmentSpec,
@@ -235,8 +236,8 @@ func create(tx *ledger.Tx, old *ledger.Environment, p sandbox.PutEnvironment, in
 	return tx.ReplaceEnvironment(row)
 }
 
-// mayCreate refuses an environment that an unfinished creation on another backend rules out, and a tenant one more
-// environment, beside the others, than its ceiling.
+// mayCreate refuses an environment whose unfinished creation is on another backend instance, and one that exceeds the
+// tenant's ceiling.
 func mayCreate(tx *ledger.Tx, old *ledger.Environment, a asked) error {
 	if old != nil && old.Unmade() && (old.Backend != a.Backend || old.Instance != a.instance) {
 		return sandbox.Errorf(sandbox.Conflict, "environment %s: its creation on %s instance %s has not come to its end, "+
@@ -259,7 +260,7 @@ func mayCreate(tx *ledger.Tx, old *ledger.Environment, a asked) error {
 	return t.CheckEnvironments(there)
 }
 
-// mayChange refuses what an environment that exists, or its sandboxes, rule out.
+// mayChange refuses changes that an existing environment or its sandboxes rule out.
 func mayChange(tx *ledger.Tx, row *ledger.Environment, a asked) error {
 	conflict := func(format string, args ...any) *sandbox.Error {
 		return sandbox.Errorf(sandbox.Conflict, "environment "+a.ID+" "+format, args...)
@@ -290,8 +291,7 @@ func mayChange(tx *ledger.Tx, row *ledger.Environment, a asked) error {
 	return err
 }
 
-// change stores new settings. Living leases follow in time and conditions, not in size
-// and image.
+// change stores new settings. Live leases take over times and conditions, but keep their size and image.
 func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEnvironment,
 	instance string) error {
 	rows, err := tx.LeasedSandboxes(p.ID)
@@ -327,8 +327,8 @@ func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEn
 	})
 }
 
-// changedNames returns the JSON names of the top-level settings that a request changes, sorted; values of secrets count
-// as changed where they are given. The values may be secret.
+// changedNames returns the sorted JSON names of the top-level settings that a request changes. Given values of secrets
+// count as changed. It returns names only, because values may be secret.
 func changedNames(row *ledger.Environment, p sandbox.PutEnvironment, instance string) ([]string, error) {
 	var settings [2]map[string]json.RawMessage
 	for i, spec := range []sandbox.EnvironmentSpec{row.Spec, p.EnvironmentSpec} {
@@ -363,8 +363,8 @@ func checkUnchanged(row *ledger.Environment, p sandbox.PutEnvironment) error {
 		WithReason(sandbox.ReasonOtherSettings)
 }
 
-// Follow gives a live lease the times and conditions of its environment's settings where it has none of its own. It
-// runs within an Update of the row. An ended lease stays as it is.
+// Follow gives a live lease the environment's times and conditions where it has none of its own. It runs within an
+// Update of the row. An ended lease does not change.
 func (v *Service) Follow(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.EnvironmentSpec) {
 	if s.Desired != ledger.Present {
 		return

@@ -12,19 +12,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// examineTimeout bounds the look at what an environment is deployed with: some requests to the backend.
+// examineTimeout limits the comparison of a deployment, which takes several requests to the backend.
 const examineTimeout = 10 * time.Second
 
-// resolvedDeployed is how a finding about a deployment is resolved.
+// resolvedDeployed is the resolution of findings about a deployment.
 const resolvedDeployed = "it is as configured again"
 
-// deploymentField names, in a finding, settings of what an environment is deployed with.
+// deploymentField names a setting of an environment's deployment in a finding.
 func deploymentField(environmentID, setting string) string {
 	return "deployment of environment " + environmentID + ": " + setting
 }
 
-// examineDeployment has the backend compare what an environment is deployed with, and returns the open findings about
-// it. One that does not answer says nothing: then they are those of before.
+// examineDeployment makes the backend compare an environment's deployment with its settings, and returns the open
+// findings about it. If the backend does not answer, it returns the earlier findings.
 func (v *Service) examineDeployment(ctx context.Context, env sandbox.Environment) ([]sandbox.DriftFinding, error) {
 	serves := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
 	if !serves || env.Instance == "" {
@@ -62,7 +62,7 @@ func (v *Service) examineDeployment(ctx context.Context, env sandbox.Environment
 	return v.recordDeployment(ctx, env, found, open)
 }
 
-// remedyOf says what resolves a difference.
+// remedyOf says how to resolve a difference.
 func remedyOf(d driver.Difference) string {
 	if d.Kept {
 		return "the environment keeps it; to change it, replace the environment"
@@ -70,7 +70,7 @@ func remedyOf(d driver.Difference) string {
 	return "the next terraform apply deploys it again"
 }
 
-// recordDeployment records what was found, and resolves what is well again.
+// recordDeployment records the differences that were found, and resolves findings whose settings match again.
 func (v *Service) recordDeployment(ctx context.Context, env sandbox.Environment, found []driver.Difference,
 	open []drift.Finding) (all []sandbox.DriftFinding, err error) {
 	err = v.Store.Write(ctx, func(tx *ledger.Tx) error {

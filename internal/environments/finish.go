@@ -10,11 +10,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// errFinished: another request has gone on with the environment, or its sandboxes have yet to go.
+// errFinished: another request has taken over the environment, or its sandboxes are not gone yet.
 var errFinished = errors.New("nothing is to be finished")
 
-// Finish removes what creations and removals have left on a backend that did not come to their end, because
-// their process died or the backend failed. A failure does not stop the others. A backend out of reach is left alone.
+// Finish removes from a backend what unfinished creations and removals have left there, because their process died or
+// the backend failed. A failure does not stop the others. It does nothing while the backend is out of reach.
 func (v *Service) Finish(ctx context.Context, b sandbox.Backend) error {
 	x, err := v.Core.BackendFor(b)
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ErrUnmade is wrapped by the error of MayLease while the environment is being created: Await waits for that.
+// ErrUnmade is wrapped by the error of MayLease while the environment is being created. Await waits for the creation.
 var ErrUnmade = errors.New("it is being created")
 
-// MayLease refuses leases of an environment that has ended for them. spec is the lease's. Errors: Unavailable with
-// ErrUnmade; EnvironmentEnded; NotFound where it is destroyed, or being deleted.
+// MayLease refuses leases that an environment does not grant any more. spec is the lease's. Errors: Unavailable with
+// ErrUnmade; EnvironmentEnded; NotFound if it is destroyed, or being deleted.
 func MayLease(env *ledger.Environment, spec sandbox.EnvironmentSpec) error {
 	if env.Unmade() {
 		return sandbox.Errorf(sandbox.Unavailable, "environment %s: %w: ask again", env.ID, ErrUnmade)

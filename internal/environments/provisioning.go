@@ -38,8 +38,8 @@ func (v *Service) pastCaller(ctx context.Context, id, claim, what string, work f
 	}
 }
 
-// provision makes a claimed environment. brokers: the environment's gateway has credentials, or had them. Errors: also
-// those of pastCaller.
+// provision makes a claimed environment. brokers: the environment's gateway has or had credentials. Errors: also those
+// of pastCaller.
 func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox.PutEnvironment, brokers bool,
 	instance, claim string) error {
 	return v.pastCaller(ctx, p.ID, claim, "creation", func(detached context.Context) error {
@@ -71,7 +71,7 @@ func (v *Service) provision(ctx context.Context, x *lifecycle.Backend, p sandbox
 	})
 }
 
-// abandon returns the error of a failed Provision, and ends its claim. It removes an environment that never was ready.
+// abandon ends the claim of a failed Provision, and returns the error. It removes an environment that was never ready.
 // If that fails too, or this process closes, the loop or the next request continues.
 func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, instance, claim string,
 	cause error) error {
@@ -97,8 +97,8 @@ func (v *Service) abandon(claimed context.Context, x *lifecycle.Backend, id, ins
 	return cause
 }
 
-// left is the error when a failed creation could not be rolled back. Another creation cannot succeed before that, so it
-// is not retryable.
+// left returns the error for a failed creation that could not be rolled back. It is not retryable, because another
+// creation cannot succeed before the rollback.
 func left(id string, cause, removing error) error {
 	if sandbox.IsRetryable(cause) {
 		cause = sandbox.Errorf(sandbox.Failed, "%w", cause).WithReason(sandbox.ReasonOf(cause))
@@ -107,12 +107,12 @@ func left(id string, cause, removing error) error {
 		"running reconciler tries that again, and so does deleting it", cause, id, removing))
 }
 
-// deprovision removes what a claimed environment has on its backend, and ends the claim. If the removal fails, the
+// deprovision removes a claimed environment's resources from its backend, and ends the claim. If the removal fails, the
 // environment's status stays deleting.
 func (v *Service) deprovision(ctx context.Context, x *lifecycle.Backend, id, instance, claim string) error {
 	bounded, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
 	defer cancel()
-	// The calls of models that the ledger does not have yet are recorded before their journal is removed.
+	// Record the remaining calls of models before the removal of their journal.
 	failed := v.LLM.Drain(bounded, x, id, instance)
 	if failed == nil {
 		failed = x.Deprovision(bounded, v.Core.EnvironmentRef(id, instance))
@@ -134,8 +134,8 @@ func (v *Service) deprovision(ctx context.Context, x *lifecycle.Backend, id, ins
 	return lifecycle.AsError(errors.Join(failed, err))
 }
 
-// deprovisionAdopted removes what an environment's adopted sandboxes shared under the labels of their
-// former ledgers. Where such a ledger has sandboxes still, which were not adopted, it is left to them.
+// deprovisionAdopted removes what an environment's adopted sandboxes shared under the labels of their former ledgers.
+// If a former ledger still has sandboxes that were not adopted, the shared resources stay.
 func (v *Service) deprovisionAdopted(ctx context.Context, x *lifecycle.Backend, id, instance string) error {
 	var labels []string
 	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {

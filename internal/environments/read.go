@@ -18,7 +18,7 @@ func (v *Service) GetEnvironment(ctx context.Context, id string) (sandbox.Enviro
 	return env, err
 }
 
-// read reads one from the ledger.
+// read reads one environment from the ledger.
 func (v *Service) read(ctx context.Context, id string) (env sandbox.Environment, err error) {
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		row, err := tx.KnownEnvironment(id)
@@ -46,8 +46,8 @@ func (v *Service) ListEnvironments(ctx context.Context) (envs []sandbox.Environm
 	return envs, err
 }
 
-// views returns environments as their readers know them, with leases, drift, budget and pool. It is for
-// transactions that read: in others the position of the events is not known.
+// views returns environments as readers see them, with leases, drift, budget and pool. Only transactions that read may
+// call it, because others do not know the position of the events.
 func (v *Service) views(tx *ledger.Tx, rows []ledger.Environment) ([]sandbox.Environment, error) {
 	feed, err := tx.Feed()
 	if err != nil {
