@@ -16,12 +16,12 @@ type CompanionStates map[string]CompanionState
 type CompanionState struct {
 	State sandbox.CompanionState `json:"state"`
 	Since time.Time              `json:"since"`
-	// Restarts counts its restarts. It is started again at RestartAt, if that is set.
+	// Restarts counts its restarts. If RestartAt is set, it is started again then.
 	Restarts  int64     `json:"restarts,omitempty"`
 	RestartAt time.Time `json:"restart_at,omitzero"`
 	Message   string    `json:"message,omitempty"`
-	// CheckAt is when its health is checked next, if that is decided. FailedChecks counts the checks in a row that
-	// failed while it was ready.
+	// CheckAt is the time of its next health check, if planned. FailedChecks counts consecutive failed checks while it was
+	// ready.
 	CheckAt      time.Time `json:"check_at,omitzero"`
 	FailedChecks int       `json:"failed_checks,omitempty"`
 	// CPUMark is the last counted reading of its CPU time since its latest start.
@@ -33,7 +33,7 @@ func (c CompanionState) Runs() bool {
 	return c.State == sandbox.CompanionReady || c.State == sandbox.CompanionUnhealthy
 }
 
-// Measured reports whether its CPU time is read: it runs, and is not about to start again.
+// Measured reports whether its CPU time is read. It is if the companion runs and does not wait for a restart.
 func (c CompanionState) Measured() bool { return c.Runs() && c.RestartAt.IsZero() }
 
 // SetCompanion replaces the state of a companion.
@@ -44,7 +44,7 @@ func (s *Sandbox) SetCompanion(name string, state CompanionState) {
 	s.CompanionStates = all
 }
 
-// CompanionEnters records that a companion enters a state. It keeps the number of restarts and what is counted.
+// CompanionEnters records that a companion enters a state. It keeps the number of restarts and the counted usage.
 func (s *Sandbox) CompanionEnters(name string, state sandbox.CompanionState, message string, now micro.Time) {
 	was := s.CompanionStates[name]
 	s.SetCompanion(name, CompanionState{State: state, Since: now.Time(), Restarts: was.Restarts, Message: message,
@@ -68,7 +68,7 @@ func (s *Sandbox) CompanionRestarts(name string, state sandbox.CompanionState, m
 	s.SetCompanion(name, is)
 }
 
-// CompanionsStartAgain records that all companions are started again now. That counts as no restart.
+// CompanionsStartAgain records that all companions are started again now. This does not count as a restart.
 func (s *Sandbox) CompanionsStartAgain(now micro.Time) {
 	for _, name := range s.Companions.Names() {
 		s.CompanionEnters(name, sandbox.CompanionStarting, "", now)

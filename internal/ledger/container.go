@@ -18,7 +18,7 @@ type Container struct {
 	DiskMB          int64
 	Network         sandbox.NetworkMode
 	Egress          sandbox.Egress `gorm:"serializer:json"` // the rules that its hosts file was built from
-	// LLM are the protocols of its LLM routes, by name, which its variables were made from.
+	// LLM are the protocols of the LLM routes, by name, from which the sandbox's variables were made.
 	LLM        map[string]sandbox.LLMAPI `gorm:"column:llm;serializer:json"`
 	Env        map[string]string         `gorm:"serializer:json"`
 	Companions sandbox.Companions        `gorm:"serializer:json"`

@@ -43,8 +43,8 @@ func (e *Event) Domain() sandbox.Event {
 	}
 }
 
-// AppendSandboxEvent appends an event to a sandbox's sequence, within an update of the sandbox. Where the event leads
-// to another state, the sandbox then stands there.
+// AppendSandboxEvent appends an event to a sandbox's sequence, within an update of the sandbox. If the event leads to
+// another state, the sandbox enters that state.
 func (tx *Tx) AppendSandboxEvent(s *Sandbox, t sandbox.EventType, data any) error {
 	if !tx.isUpdated(s) {
 		return sandbox.Errorf(sandbox.Internal, "event %s of sandbox %s is appended outside of an update", t, s.ID)
@@ -94,12 +94,11 @@ func (tx *Tx) flushEvents() error {
 type Feed struct {
 	// Last is the id of the latest event.
 	Last int64
-	// Purged: events up to this id are not all there any more.
+	// Purged: not all events up to this id are retained.
 	Purged int64
 }
 
-// Feed returns where the ledger's events begin and end. It does not know of those that its own
-// transaction has appended.
+// Feed returns where the ledger's events begin and end, without those that its own transaction has appended.
 func (tx *Tx) Feed() (Feed, error) {
 	var f Feed
 	err := tx.db.Raw("SELECT coalesce((SELECT max(id) FROM events), 0) AS last, purged_event_id AS purged FROM ledgers").
@@ -131,7 +130,7 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 		q = q.Where("id < ?", f.BeforeID)
 	}
 	if f.SandboxID != "" {
-		// Ids are in that order.
+		// Ids are in the same order.
 		q, order = q.Where("sandbox_id = ? AND sandbox_id <> '' AND sequence > ?", f.SandboxID, f.FromSequence), "sequence"
 	}
 	if f.LeaseID != "" {
@@ -160,8 +159,7 @@ func (tx *Tx) selectEvents(f sandbox.EventFilter) *gorm.DB {
 	return q.Order(order)
 }
 
-// checkAnchor refuses a place to go on from that was never given out, or after which not all is
-// retained.
+// checkAnchor refuses an anchor that was never issued, or after which not all events are retained.
 func (tx *Tx) checkAnchor(f sandbox.EventFilter) error {
 	if err := f.Labels.Validate(); err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// labelled is where the labels of a table's rows are: as a table of SQLite, and as a value of PostgreSQL.
+// labelled says where the labels of a table's rows are: a table on SQLite, a value on PostgreSQL.
 type labelled struct{ sqlite, postgres string }
 
 var (

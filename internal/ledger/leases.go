@@ -86,7 +86,7 @@ func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 	return storage.Find[Sandbox](tx.whereStatus(q, f.Status))
 }
 
-// likeEscapes escapes what has a meaning in LIKE.
+// likeEscapes escapes the special characters of LIKE.
 var likeEscapes = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
 
 // sortLeases sorts a query of current sandboxes, and starts it after the last lease of the previous page.
@@ -126,7 +126,7 @@ func (tx *Tx) whereStatus(q *gorm.DB, s sandbox.LeaseStatus) *gorm.DB {
 	}
 }
 
-// IsLive is Sandbox.Live as a condition on the table sandboxes. The column expires_at does not know of holds.
+// IsLive is Sandbox.Live as a condition on the table sandboxes. The column expires_at does not include holds.
 func (tx *Tx) IsLive() clause.Expr {
 	return gorm.Expr("(sandboxes.desired = 'present' AND (sandboxes.expires_at > ? OR "+
 		"sandboxes.leased_at + sandboxes.max_lifetime > ? AND "+

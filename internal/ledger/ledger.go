@@ -47,9 +47,9 @@ type Tx struct {
 	db *gorm.DB
 	// events are appended together at the commit.
 	events []Event
-	// Grown are the sums of kept output that the transaction has made larger, until they are compared with the bounds.
+	// Grown are the sums of kept output that have grown in the transaction and were not yet compared with the bounds.
 	Grown []KeptSum
-	// updating are the sandboxes that Update is changing.
+	// updating has the sandboxes that Update is changing.
 	updating []string
 }
 

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// An opened backup is activated: it records that later changes are missing. So it does not matter how its
-// file or its rows got there.
+// An opened backup is activated: it records that later changes are missing. This works regardless of how the file or
+// its rows were restored.
 
 // activate turns a backup into a ledger. Use since the backup is unknown. So live sandboxes count as used
 // just now, and before another TTL has passed only max_lifetime ends their leases.

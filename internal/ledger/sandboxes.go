@@ -28,8 +28,8 @@ func (tx *Tx) KnownSandbox(id string) (*Sandbox, error) {
 	return s, err
 }
 
-// IsWanted reports whether a sandbox is to be present. It reads no more of the row: those who wait ask after each
-// commit.
+// IsWanted reports whether a sandbox should be present. It reads no other column, because waiting callers ask after
+// each commit.
 func (tx *Tx) IsWanted(id string) (bool, error) {
 	var n int64
 	err := tx.db.Model(&Sandbox{}).Where("id = ? AND desired = ?", id, Present).Count(&n).Error

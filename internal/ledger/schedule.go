@@ -46,7 +46,7 @@ func (c *Claim) Holds(now micro.Time) bool { return c.Until > now }
 // End ends the claim. Its token stays until the step succeeds.
 func (c *Claim) End() { *c = Claim{Token: c.Token} }
 
-// Pending is what a sandbox's backend has yet to get.
+// Pending is what a sandbox's backend has not received yet.
 type Pending struct {
 	// Secrets is since when the sandbox's secrets are outdated, 0 if they are not.
 	Secrets micro.Time `gorm:"column:secrets_owed"`

@@ -6,8 +6,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Tenure is the generation and the lease of a sandbox, and since when. A sandbox that leaves a warm pool gets
-// a new one as a whole.
+// Tenure is the generation and the lease of a sandbox, with its times. A sandbox that leaves a warm pool gets a new
+// tenure as a whole.
 type Tenure struct {
 	// LeaseID is nil while the sandbox waits in a pool.
 	LeaseID    *string
@@ -41,7 +41,7 @@ func (t *Tenure) Lease() string {
 	return *t.LeaseID
 }
 
-// Terms are the settings of a lease: its own ones and, where it has none, its environment's.
+// Terms are the settings of a lease: its own ones, or else its environment's.
 type Terms struct {
 	TTL         micro.Span
 	MaxLifetime micro.Span
@@ -52,7 +52,7 @@ type Terms struct {
 	CommandTimeout   micro.Span
 	ExpiryConditions []string              `gorm:"serializer:json"`
 	Settings         sandbox.LeaseSettings `gorm:"serializer:json"`
-	// Labels are those of the lease and of its environment.
+	// Labels are the labels of the lease and of its environment.
 	Labels map[string]string `gorm:"serializer:json"`
 	// PostStart are the commands to run before the sandbox is ready.
 	PostStart []sandbox.PostStart `gorm:"serializer:json"`

@@ -9,7 +9,7 @@ import (
 )
 
 // A row changes within Update, which reads it, changes it and stores it once. So code that changes a row cannot forget
-// to store it. A helper that changes a sandbox takes one that Update has handed out.
+// to store it. A helper that changes a sandbox gets it from Update.
 
 // Update changes a sandbox: it reads the row, calls change and stores what change has changed. When change fails,
 // nothing is stored. Errors: NotFound; Internal for a change of a purged sandbox, and for an update within an update of

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Info are what a backup holds.
+// Info describes the contents of a backup.
 type Info struct {
 	File     string `json:"file"`
 	LedgerID string `json:"ledger_id"`
@@ -28,8 +28,8 @@ type Info struct {
 	Leases       int64     `json:"leases"`
 	Living       int64     `json:"living_sandboxes"`
 	Events       int64     `json:"events"`
-	// Objects are those of the bucket that it names. Sealed is one text for each key that some of its secrets
-	// are sealed under.
+	// Objects are the objects of the bucket that the backup names. Sealed has one text for each key under which secrets
+	// are sealed.
 	Objects []Object `json:"-"`
 	Sealed  [][]byte `json:"-"`
 }
@@ -38,14 +38,14 @@ type Info struct {
 type Object struct {
 	Object string
 	Bytes  int64
-	// SHA256 is that of a snapshot in hexadecimal, "" for output.
+	// SHA256 is the hexadecimal checksum of a snapshot, "" for output.
 	SHA256 string
 	// SnapshotOf is the key of a snapshot, "" for output. A lease cannot begin without its snapshot.
 	SnapshotOf string
 }
 
-// Examine checks the file of a backup from end to end, and returns what it holds. It changes nothing.
-// Errors: Invalid for a file that is damaged or not a ledger; Conflict for a newer program's.
+// Examine checks the whole file of a backup, and returns its contents. It changes nothing. Errors: Invalid for a file
+// that is damaged or not a ledger; Conflict for a newer program's.
 func Examine(ctx context.Context, file string) (c Info, err error) {
 	info, err := os.Stat(file)
 	if err != nil {
@@ -76,7 +76,7 @@ func Examine(ctx context.Context, file string) (c Info, err error) {
 	return c, nil
 }
 
-// whole checks that every page, index and reference is good.
+// whole checks every page, index and reference.
 func whole(ctx context.Context, db querier) error {
 	found, err := texts(ctx, db, "SELECT integrity_check FROM pragma_integrity_check LIMIT 10")
 	if err != nil {
@@ -163,7 +163,7 @@ func each(ctx context.Context, db querier, query string, fn func(*sql.Rows) erro
 	if err != nil {
 		return err
 	}
-	defer func() { _ = rows.Close() }() // Err has told all there is to tell
+	defer func() { _ = rows.Close() }() // Err reports all errors
 	for rows.Next() {
 		if err := fn(rows); err != nil {
 			return err
@@ -172,7 +172,7 @@ func each(ctx context.Context, db querier, query string, fn func(*sql.Rows) erro
 	return rows.Err()
 }
 
-// texts reads the only column of a query.
+// texts reads the single column of a query.
 func texts(ctx context.Context, db querier, query string) (all []string, err error) {
 	err = each(ctx, db, query, func(rows *sql.Rows) error {
 		var text string

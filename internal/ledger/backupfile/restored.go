@@ -17,10 +17,10 @@ type Restored struct {
 	At       time.Time `json:"restored_at"`
 }
 
-// NoteRestored records that the ledger was replaced by other means than Restore: a dump or a disk snapshot
-// does not say that it is one. Repeated before anything else has happened, it updates the time without
-// another event. Errors: NotFound if there is no ledger; Conflict while a program has it open, if that can be
-// known: on PostgreSQL not for a program behind a pooler that does not forward notifications.
+// NoteRestored records that the ledger was replaced by other means than Restore. A dump or a disk snapshot does not
+// show that it is a copy. If nothing else has happened since the last call, it only updates the time. Errors: NotFound
+// if there is no ledger; Conflict while a program has it open, if that can be known: on PostgreSQL not for a program
+// behind a pooler that does not forward notifications.
 func NoteRestored(ctx context.Context, rawURL string, o ledger.Options) (r Restored, err error) {
 	x, err := storage.Examine(ctx, rawURL)
 	switch {

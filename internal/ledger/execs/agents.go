@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Agent is a process that serves HTTP, with what its sandbox's row says about it.
+// Agent is a process that serves HTTP, with columns of its sandbox's row.
 type Agent struct {
 	Process       `gorm:"embedded"`
 	EnvironmentID string
@@ -16,7 +16,7 @@ type Agent struct {
 	Phase         sandbox.Phase
 }
 
-// Domain returns the agent as the domain knows it.
+// Domain converts the agent to the domain type.
 func (a *Agent) Domain() sandbox.Agent {
 	return sandbox.Agent{
 		ID: a.LeaseID + "/" + a.Name, Name: a.Name, Description: a.Description, LeaseID: a.LeaseID,
@@ -41,7 +41,8 @@ type agentState struct {
 	where string
 }
 
-// agentStates are the conditions of all states but AgentStarting, which is what is left. At most one holds.
+// agentStates are the conditions of all states except AgentStarting, which applies if none of them holds. At most one
+// holds.
 var agentStates = map[sandbox.AgentState]agentState{
 	sandbox.AgentEnded: {
 		func(a *Agent) bool { return !a.State.Live() },

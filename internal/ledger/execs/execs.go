@@ -62,8 +62,8 @@ func (x *Exec) kept() int64 {
 	return x.Stdout.Kept + x.Stderr.Kept
 }
 
-// OutputObject names the object of a stream's large output. The name has the holder that followed the command to its
-// end, so that nothing another holder stores meanwhile replaces it.
+// OutputObject names the object of a stream's large output. The name contains the holder that followed the command to
+// its end, so that no other holder can replace the object.
 func (x *Exec) OutputObject(stream sandbox.ExecStream) string {
 	return "execs/" + x.SandboxID + "/" + x.ID + "-" + x.Holder + "/" + string(stream)
 }
@@ -215,8 +215,8 @@ func (repo Rows) purgeExecs(sandboxIDs []string, objects func(*Exec) []string) e
 	return err
 }
 
-// NextOrphan returns since when a running command has no follower, or when the first one will have none
-// unless its holder lives; Never if none runs.
+// NextOrphan returns since when a running command has had no follower, or else the first time at which one will have
+// none unless its holder lives. It returns Never if none runs.
 func (repo Rows) NextOrphan() (micro.Time, error) {
 	var first []micro.Time
 	err := repo.db.Model(&Exec{}).Where("state = 'running'").Order("held_until").Limit(1).
@@ -227,9 +227,8 @@ func (repo Rows) NextOrphan() (micro.Time, error) {
 	return first[0], nil
 }
 
-// Purge removes the commands, sessions and processes of sandboxes that are purged, and stops counting what they keep.
-// Recordings must already be purged. objects returns the objects that a command may have left in the bucket. Errors:
-// Unavailable.
+// Purge removes the commands, sessions and processes of purged sandboxes, and stops counting their output. Recordings
+// must already be purged. objects returns the objects that a command may have left in the bucket. Errors: Unavailable.
 func (repo Rows) Purge(sandboxIDs []string, objects func(*Exec) []string) error {
 	if err := repo.forgetKept(sandboxIDs); err != nil {
 		return err

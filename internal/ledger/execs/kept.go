@@ -16,8 +16,8 @@ import (
 const (
 	keptExec    = "exec"
 	keptSession = "session"
-	// keptWorkspace and a form are the id of a workspace of an ended lease. No command has such an id, so a workspace has
-	// the kind of commands: the column admits no other one.
+	// keptWorkspace and a form are the id of a workspace of an ended lease. No command has such an id. A workspace has the
+	// kind of commands, because the column allows no other kind.
 	keptWorkspace = "workspace/"
 )
 
@@ -33,7 +33,7 @@ type KeptOutput struct {
 	Bytes         int64
 }
 
-// WorkspaceObject names a form of the workspace of an ended lease's sandbox beside the ledger.
+// WorkspaceObject names the object of a form of an ended lease's workspace, which is not in the ledger.
 func WorkspaceObject(sandboxID string, form sandbox.WorkspaceForm) string {
 	return "workspaces/" + sandboxID + "/" + string(form)
 }
@@ -53,8 +53,8 @@ func (repo Rows) keptWorkspace(sandboxID string, form sandbox.WorkspaceForm) (*K
 		keptWorkspace+string(form))
 }
 
-// KeepWorkspace keeps and counts an object that was marked for deletion while it was stored: a form of the workspace of
-// an ended lease.
+// KeepWorkspace keeps and counts a form of an ended lease's workspace. Its object was marked for deletion while it was
+// stored.
 func (repo Rows) KeepWorkspace(s *ledger.Sandbox, form sandbox.WorkspaceForm, bytes int64) error {
 	if err := bucketobjects.In(repo.tx).ForgetObjects([]string{WorkspaceObject(s.ID, form)}); err != nil {
 		return err

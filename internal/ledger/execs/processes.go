@@ -21,37 +21,37 @@ type Process struct {
 	Declared   ledger.Flag
 	Command    []string `gorm:"serializer:json"`
 	EnvNames   []string `gorm:"serializer:json"`
-	// Env is kept as long as it may start.
+	// Env is kept as long as the process may start.
 	Env     map[string]string `gorm:"serializer:json"`
 	Cwd     string
 	RunAs   string
 	Restart sandbox.Restart
-	// Port is where it serves HTTP, 0 if it is not an agent.
+	// Port is the port that serves HTTP, 0 if the process is not an agent.
 	Port        int
 	Description string
 
 	State sandbox.ProcessState
-	// Run is the backend's id of its latest start.
+	// Run is the backend's id of the latest start.
 	Run string
-	// Lost: its sandbox was stopped, and it is started again under the same id. So a start that comes late
-	// is that one, and no second.
+	// Lost: the sandbox was stopped, and the process is started again under the same id. So a late start is the same
+	// start, and not a second one.
 	Lost      ledger.Flag
 	Starts    int64
 	StartedAt micro.Time
-	// Failures counts starts in a row that did not last.
+	// Failures counts consecutive starts that did not last.
 	Failures  int64
 	ExitedAt  micro.Time
 	ExitCode  int
 	OOMKilled ledger.Flag `gorm:"column:oom_killed"`
 	Error     string
-	KillAt    micro.Time // since when it is to be ended
+	KillAt    micro.Time // since when it must end
 
-	// DueAt is the earliest moment to start one that is pending, and until when its holder has one that runs.
+	// DueAt is the earliest start of a pending process, or until when a running one has its holder.
 	DueAt  micro.Time
 	Holder string
 }
 
-// NewProcess is the row of a process that is to be started.
+// NewProcess returns the row of a process to start.
 func NewProcess(s *ledger.Sandbox, p sandbox.ProcessSpec, declared bool, now micro.Time) *Process {
 	env := make(map[string]string, len(p.Env)) // GORM stores a nil map as NULL
 	maps.Copy(env, p.Env)
@@ -76,7 +76,7 @@ func NewProcess(s *ledger.Sandbox, p sandbox.ProcessSpec, declared bool, now mic
 	return row
 }
 
-// Domain returns the process as the domain knows it.
+// Domain converts the process to the domain type.
 func (p *Process) Domain() sandbox.Process {
 	d := sandbox.Process{
 		Name: p.Name, LeaseID: p.LeaseID, Generation: p.Generation, SandboxID: p.SandboxID, Command: p.Command,
@@ -97,7 +97,7 @@ func (p *Process) Domain() sandbox.Process {
 	return d
 }
 
-// Process returns a process of a sandbox, nil when there is none of that name.
+// Process returns a process of a sandbox by its name, nil if it does not exist.
 func (repo Rows) Process(sandboxID, name string) (*Process, error) {
 	return storage.First[Process](repo.tx, "sandbox_id = ? AND name = ?", sandboxID, name)
 }
@@ -121,8 +121,8 @@ func (repo Rows) Processes(sandboxID string) ([]Process, error) {
 // liveProcess is the condition of the index processes_live.
 const liveProcess = "state IN ('pending', 'running')"
 
-// DueProcesses returns up to limit processes that are to be started, or run without a follower, in
-// sandboxes that are awake on one of the given instances; those of one sandbox only unless sandboxID is empty.
+// DueProcesses returns up to limit processes to start, or that run without a follower. Their sandboxes are awake, on
+// one of the given instances, and have the given id unless it is "".
 func (repo Rows) DueProcesses(instances []string, sandboxID string, limit int) ([]Process, error) {
 	q := repo.db.Where(liveProcess+" AND due_at <= ?", repo.tx.Now).
 		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = "+
@@ -133,7 +133,7 @@ func (repo Rows) DueProcesses(instances []string, sandboxID string, limit int) (
 	return storage.Find[Process](q.Order("due_at, name").Limit(limit))
 }
 
-// NextProcess returns when the next process is due after now, Never when none will be.
+// NextProcess returns when the next process is due after now, Never if none is.
 func (repo Rows) NextProcess() (micro.Time, error) {
 	var next []micro.Time
 	err := repo.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).
@@ -144,14 +144,14 @@ func (repo Rows) NextProcess() (micro.Time, error) {
 	return next[0], nil
 }
 
-// ExtendProcesses pushes to until how long the processes that the given holders follow are theirs.
+// ExtendProcesses extends the given holders' right to follow their processes until a time.
 func (repo Rows) ExtendProcesses(holders []string, until micro.Time) error {
 	_, err := storage.RowCount("extending processes",
 		repo.db.Model(&Process{}).Where("state = 'running' AND holder IN ?", holders).Update("due_at", until))
 	return err
 }
 
-// StopProcesses notes that the processes of a sandbox ended with it.
+// StopProcesses records that the processes of a sandbox ended with it.
 func (repo Rows) StopProcesses(sandboxID, why string) error {
 	_, err := storage.RowCount("stopping processes",
 		repo.db.Model(&Process{}).Where("sandbox_id = ? AND "+liveProcess, sandboxID).
@@ -170,7 +170,7 @@ func (repo Rows) RemoveProcess(p *Process) error {
 	return storage.Error("removing a process", repo.db.Delete(p).Error)
 }
 
-// purgeProcesses removes the processes of sandboxes that are purged.
+// purgeProcesses removes the processes of purged sandboxes.
 func (repo Rows) purgeProcesses(sandboxIDs []string) error {
 	_, err := storage.RowCount("purging processes", repo.db.Where("sandbox_id IN ?", sandboxIDs).Delete(&Process{}))
 	return err

@@ -1,4 +1,4 @@
-// Package execs keeps the rows of commands, sessions and processes, with the output and recordings that stay.
+// Package execs keeps the rows of commands, sessions and processes, with kept output and recordings.
 package execs
 
 import (

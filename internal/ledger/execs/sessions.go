@@ -27,7 +27,7 @@ type Session struct {
 	CreatedAt    micro.Time `gorm:"autoCreateTime:false"`
 	ClosedAt     micro.Time
 	LastSequence int64
-	// Recorded counts as sandbox.MaxSessionRecording does. IsFull: something was not recorded.
+	// Recorded counts in the same way as sandbox.MaxSessionRecording. IsFull: something was not recorded.
 	Recorded int64
 	IsFull   ledger.Flag
 	// DroppedAt is when its recording was deleted.

@@ -19,8 +19,7 @@ var dirs = map[goose.Dialect]string{
 	goose.DialectPostgres: "postgres",
 }
 
-// Newest is the newest migration of this program. A ledger with a higher min_reader has been changed in a way that this
-// program would break.
+// Newest is the newest migration of this program. A higher min_reader means that this program would break the ledger.
 const Newest = 14
 
 // MinReader is the oldest schema version whose program may write to a ledger with this schema.
@@ -35,7 +34,7 @@ func Provider(dialect goose.Dialect, pool *sql.DB) (*goose.Provider, error) {
 	return goose.NewProvider(dialect, pool, dir, goose.WithDisableGlobalRegistry(true))
 }
 
-// Tables are all tables of a ledger, each after those that it references.
+// Tables are all tables of a ledger. Each follows the tables that it references.
 var Tables = []string{
 	"ledgers", "witnesses", "clocks", "environments", "environment_secrets", "price_books", "leases", "sandboxes", "holds",
 	"events", "deliveries", "usage_periods", "sandbox_costs", "cost_days", "cost_months", "account_days",

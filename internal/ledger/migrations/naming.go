@@ -6,11 +6,11 @@ import (
 	"gorm.io/gorm/schema"
 )
 
-// Naming is gorm's naming of tables. gorm derives a name with dozens of regular expressions, and does so for each
-// ledger that is opened; here a process derives it once.
+// Naming is gorm's naming of tables, cached for the process. gorm derives each name with dozens of regular expressions,
+// and again for each ledger that is opened.
 type Naming struct{ schema.NamingStrategy }
 
-// tableNames are table names by the names of row types.
+// tableNames maps the names of row types to table names.
 var tableNames sync.Map
 
 // TableName returns the table of a row type.

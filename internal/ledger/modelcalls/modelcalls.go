@@ -1,4 +1,4 @@
-// Package modelcalls keeps the rows of calls of models, and of their sums.
+// Package modelcalls keeps the rows of model calls and their sums.
 package modelcalls
 
 import (
@@ -20,7 +20,7 @@ type Rows struct {
 // In returns the rows in a transaction.
 func In(tx *ledger.Tx) Rows { return Rows{tx, storage.DB(tx)} }
 
-// Call is a row of llm_calls: one call of a model, as the gateway recorded it.
+// Call is a row of llm_calls: one model call, as the gateway recorded it.
 type Call struct {
 	ID            string `gorm:"primaryKey"`
 	EnvironmentID string
@@ -36,7 +36,7 @@ type Call struct {
 	Outcome       sandbox.LLMOutcome
 	Status        int
 	sandbox.LLMTokens
-	// Cost is what is reserved while the call runs.
+	// Cost is the reserved amount while the call runs.
 	Cost    sandbox.NanoUSD
 	Unknown ledger.Flag
 }
@@ -44,7 +44,7 @@ type Call struct {
 // TableName implements gorm's Tabler.
 func (Call) TableName() string { return "llm_calls" }
 
-// Domain returns the call.
+// Domain converts the call to the domain type.
 func (c *Call) Domain() sandbox.LLMCall {
 	return sandbox.LLMCall{
 		ID: c.ID, EnvironmentID: c.EnvironmentID, LeaseID: c.LeaseID, Generation: c.Generation, SandboxID: c.SandboxID,
@@ -130,21 +130,21 @@ func (repo Rows) Cursor(instance, environmentID string) (Cursor, error) {
 // SaveCursor stores how far it is recorded.
 func (repo Rows) SaveCursor(c Cursor) error { return storage.Save(repo.tx, &c) }
 
-// ForgetCursors forgets how far the journals of an environment are recorded, once they are removed.
+// ForgetCursors forgets how far the journals of an environment are recorded, after their removal.
 func (repo Rows) ForgetCursors(environmentID string) error {
 	err := repo.db.Where("environment_id = ?", environmentID).Delete(&Cursor{}).Error
 	return storage.Error("writing to the ledger", err)
 }
 
-// Begin makes sure that an environment that gets LLM routes has a cursor, as long as its gateway exists.
+// Begin makes sure that an environment with new LLM routes has a cursor as long as its gateway exists.
 func (repo Rows) Begin(instance, environmentID string) error {
 	err := repo.db.Clauses(clause.OnConflict{DoNothing: true}).
 		Create(&Cursor{Instance: instance, EnvironmentID: environmentID}).Error
 	return storage.Error("writing to the ledger", err)
 }
 
-// Brokered returns the environments of an instance that have LLM routes, or had them: the gateway of such a one may
-// have calls that are not recorded yet.
+// Brokered returns the environments of an instance that have or had LLM routes. Their gateways may have calls that are
+// not recorded yet.
 func (repo Rows) Brokered(instance string) ([]ledger.Environment, error) {
 	return storage.Find[ledger.Environment](repo.db.Where("instance = ? AND status <> ?", instance,
 		sandbox.EnvironmentDestroyed).
@@ -157,8 +157,8 @@ func (repo Rows) IsBrokered(instance, environmentID string) (bool, error) {
 	return c != nil, err
 }
 
-// Record stores calls in the order of their lines, and returns those that have ended and are not recorded as ended yet.
-// They are added to the sums, once.
+// Record stores calls in the order of their lines. It adds calls that have ended to the sums, once, and returns those
+// whose end was not recorded before.
 func (repo Rows) Record(calls []sandbox.LLMCall) ([]Call, error) {
 	if len(calls) == 0 {
 		return nil, nil
@@ -197,7 +197,7 @@ func (repo Rows) Record(calls []sandbox.LLMCall) ([]Call, error) {
 	return done, repo.addSums(done)
 }
 
-// ended returns which of the calls are recorded as ended.
+// ended returns which of the calls have a recorded end.
 func (repo Rows) ended(ids []string) (map[string]bool, error) {
 	var known []string
 	err := repo.db.Model(&Call{}).Where("id IN ? AND outcome <> ?", ids, sandbox.LLMRunning).
@@ -252,7 +252,7 @@ func (repo Rows) Months(environmentID, month string) ([]Month, error) {
 	return storage.Find[Month](repo.db.Where("environment_id = ? AND month = ?", environmentID, month))
 }
 
-// Reserved returns the sum of what is reserved for the running calls of an environment.
+// Reserved returns the total that is reserved for the running calls of an environment.
 func (repo Rows) Reserved(environmentID string) (sandbox.NanoUSD, error) {
 	var sum sandbox.NanoUSD
 	err := repo.db.Model(&Call{}).Select("CAST(coalesce(sum(cost), 0) AS BIGINT)").
@@ -266,7 +266,7 @@ func (repo Rows) Abandoned(environmentID string) ([]Call, error) {
 		Where("NOT EXISTS (SELECT 1 FROM sandboxes WHERE id = llm_calls.sandbox_id AND phase <> ?)", sandbox.PhaseGone))
 }
 
-// Days calls add for all sums from one day until before another ("2006-01-02", "" for no bound).
+// Days calls add for each sum from one day until before another ("2006-01-02", "" for no bound).
 func (repo Rows) Days(from, to string, add func(d *Day)) error {
 	db := repo.db
 	if from != "" {
@@ -306,7 +306,7 @@ func (repo Rows) List(q sandbox.LLMCallQuery) ([]Call, error) {
 	return storage.Find[Call](db)
 }
 
-// OfSandboxes returns what the calls of sandboxes have used, by sandbox.
+// OfSandboxes returns the use of models by sandbox.
 func (repo Rows) OfSandboxes(ids []string) (map[string]sandbox.LLMUse, error) {
 	type sum struct {
 		SandboxID string

@@ -50,7 +50,7 @@ func (repo Rows) Counts(environmentID string) (map[sandbox.Phase]int64, error) {
 // LeasesBegun returns when the generations of an environment's leases began since a moment, in order.
 func (repo Rows) LeasesBegun(environmentID string, since micro.Time) ([]micro.Time, error) {
 	var begun []micro.Time
-	// Each part has an index: a generation that began since was destroyed since, or is there.
+	// Each part has an index. A generation that began after since is either destroyed after since or not gone.
 	err := repo.db.Raw(
 		`SELECT leased_at FROM sandboxes WHERE phase <> 'gone' AND environment_id = ? AND lease_id IS NOT NULL
 		AND leased_at > ?

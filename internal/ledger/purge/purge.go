@@ -1,5 +1,5 @@
-// Package purge removes old rows, of all subjects. Costs stay (cost_days), and a tombstone of each sandbox, so that no
-// id is reused and a caller that asks for an old one gets its fate.
+// Package purge removes old rows of all subjects. Costs stay (cost_days). So does a tombstone of each sandbox: no id is
+// reused, and a caller that asks for an old id learns its fate.
 package purge
 
 import (
@@ -25,7 +25,7 @@ type Purger struct {
 	db *gorm.DB
 }
 
-// In returns what removes rows in a transaction.
+// In returns the purger of a transaction.
 func In(tx *ledger.Tx) Purger { return Purger{tx, storage.DB(tx)} }
 
 // RetainedSince returns the time before which ended objects are no longer retained. If the clock was set

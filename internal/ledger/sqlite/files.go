@@ -41,8 +41,8 @@ func CheckFile(path string, info fs.FileInfo) error {
 	return nil
 }
 
-// Locked runs fn under the ledger's file lock. Without a lock, processes that create or migrate the same
-// ledger at once break each other.
+// Locked runs fn under the ledger's file lock. Without a lock, processes that create or migrate the same ledger at the
+// same time would break it for each other.
 func Locked(ctx context.Context, path string, fn func() error) error {
 	lock := flock.New(path+".lock", flock.SetPermissions(0o600))
 	if _, err := lock.TryLockContext(ctx, lockRetry); err != nil {

@@ -11,14 +11,14 @@ import (
 	"gorm.io/gorm/schema"
 )
 
-// changes holds rows as a transaction has read and stored them, so that saving one stores only the changed
-// columns. GORM stores all columns, and SQLite then rewrites every index of the table.
+// changes holds rows as a transaction has read or stored them, so that a save stores only the changed columns. GORM
+// would store all columns, and SQLite would then rewrite every index of the table.
 type changes map[any]stored
 
 // stored is a row's content in the database: the value of each field of its table.
 type stored []driver.Value
 
-// know records a row as it was read. It is not worth it for rows that are only read.
+// know records a row as it was read. For rows that are only read, this is not worth its cost.
 func know(h Handle, row any) error {
 	tx := h.core()
 	if tx.changes == nil {

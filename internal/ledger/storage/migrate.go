@@ -82,7 +82,7 @@ func identify(ctx context.Context, db *gorm.DB, o Options) (identity, error) {
 	return self, Error("creating the ledger's identity", db.WithContext(ctx).Create(&self).Error)
 }
 
-// activate lets the package above turn a backup of a time into a ledger.
+// activate makes the package above turn a backup of a given time into a ledger.
 func activate(ctx context.Context, db *gorm.DB, o Options, backedUpAt micro.Time) error {
 	return db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
 		s := newSession(o.begin, Tx{db: db, Now: micro.At(o.Now())})

@@ -112,7 +112,7 @@ func (*postgresDatabase) bounded(ctx context.Context) (context.Context, context.
 
 func (p *postgresDatabase) begin(db *gorm.DB) (begun, error) {
 	var b begun
-	// The server announces the commit to the other processes once it is one.
+	// The server announces the commit to the other processes once it is done.
 	const query = "SELECT moment, oldest_program, pg_backend_pid() AS server_process FROM begin_commit(), pg_notify(?, '')"
 	if err := db.Raw(query, p.channel).Scan(&b).Error; err != nil {
 		return b, err
@@ -134,10 +134,10 @@ func (*postgresDatabase) committing(err error) (unknown bool, _ error) {
 		"change may or may not be stored: %w (check, or retry)", err)
 }
 
-// intact: the server manages its files.
+// intact does nothing: the server manages its files.
 func (*postgresDatabase) intact() error { return nil }
 
-// fault goes by the codes of https://www.postgresql.org/docs/current/errcodes-appendix.html.
+// fault uses the codes of https://www.postgresql.org/docs/current/errcodes-appendix.html.
 func (*postgresDatabase) fault(err error) Fault {
 	refused, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {

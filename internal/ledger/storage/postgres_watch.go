@@ -147,7 +147,7 @@ func (s *Store) listenForCommits(ctx context.Context, p *postgresDatabase, conn 
 	}
 }
 
-// listenAgain connects until it succeeds; it returns nil once ctx has ended.
+// listenAgain retries until it is connected. It returns nil once ctx has ended.
 func (p *postgresDatabase) listenAgain(ctx context.Context) *pgx.Conn {
 	for pause := firstPause; ; pause = min(2*pause, longestPause) {
 		bounded, cancel := context.WithTimeout(ctx, postgres.ConnectTimeout)
@@ -164,7 +164,8 @@ func (p *postgresDatabase) listenAgain(ctx context.Context) *pgx.Conn {
 	}
 }
 
-// passOn returns when the connection no longer answers. The writer announces this process's own commits.
+// passOn forwards notifications, and returns when the connection no longer answers. The writer announces this process's
+// own commits.
 func (s *Store) passOn(ctx context.Context, p *postgresDatabase, conn *pgx.Conn) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, listenFor)

@@ -164,12 +164,12 @@ func (sqliteDatabase) fault(err error) Fault {
 	return FaultNone
 }
 
-// bounded adds no limit: busyTimeout limits the wait for other processes, and nothing can limit the disk.
+// bounded adds no limit. BusyTimeout limits the wait for other processes, and nothing can limit the disk.
 func (sqliteDatabase) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	return ctx, func() {}
 }
 
-// begin announces nothing: other processes see data_version change.
+// begin announces nothing, because other processes see data_version change.
 func (sqliteDatabase) begin(db *gorm.DB) (b begun, err error) {
 	return b, db.Raw("SELECT min_reader FROM ledgers").Scan(&b.OldestProgram).Error
 }

@@ -78,7 +78,7 @@ type database interface {
 	// begin is the first read of every commit. After it there is no other writer until the commit ends. Other
 	// processes are notified of the commit.
 	begin(db *gorm.DB) (begun, error)
-	// committing converts the error of a commit, and reports whether it is unknown if anything has changed.
+	// committing converts the error of a commit. unknown means that the commit may have succeeded.
 	committing(err error) (unknown bool, _ error)
 	// ended returns which of the given processes have died, and possibly others. Call forget once nothing of
 	// theirs is left.
@@ -141,8 +141,8 @@ func (s *Store) stepped() bool {
 	return s.clock.stepped(micro.At(s.now()))
 }
 
-// Changed returns a channel that is closed at the next commit of this or another process: within Options.Poll
-// on SQLite, at once on PostgreSQL. Call it before you read what you wait for.
+// Changed returns a channel that is closed at the next commit of this or another process: within Options.Poll on
+// SQLite, immediately on PostgreSQL. Call it before you read what you wait for.
 func (s *Store) Changed() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,7 +157,7 @@ func (s *Store) Scheduled() <-chan struct{} {
 	return s.scheduled
 }
 
-// notify announces a commit. Of another process's commit nothing more is known.
+// notify announces a commit. keptSchedule is false for commits of other processes, about which nothing more is known.
 func (s *Store) notify(keptSchedule bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -191,9 +191,9 @@ func closeDB(db *gorm.DB) error {
 	return pool.Close()
 }
 
-// Read does work in one snapshot of the ledger.
+// Read runs work in one snapshot of the ledger.
 func (s *Store) Read(ctx context.Context, w Work) error {
-	if s.stepped() { // with the old clock's times, leases would seem to have ended
+	if s.stepped() { // with times of the old clock, leases would seem to have ended
 		if err := s.Write(ctx, idle); err != nil {
 			return err
 		}
@@ -210,7 +210,7 @@ func (s *Store) Read(ctx context.Context, w Work) error {
 	return err
 }
 
-// idle is work that changes nothing. Before it, a write deals with a step of the clock.
+// idle is work that changes nothing. Its write handles a step of the clock.
 var idle = workFunc(func(Session) error { return nil })
 
 // newClock returns the guard of a store's clock, nil if the clock never steps.

@@ -10,11 +10,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Tx is what a store knows of a transaction. The package above embeds it in its own type, and works on it with this
-// package's functions.
+// Tx is the part of a transaction that a store knows. The package above embeds it in its own type, and works on it with
+// this package's functions.
 type Tx struct {
 	db *gorm.DB
-	// Now is the transaction's time: everything in it happens at once.
+	// Now is the transaction's time. Everything in it has this time.
 	Now micro.Time
 	// actor is the caller on whose behalf the transaction works.
 	actor sandbox.Actor
@@ -39,7 +39,7 @@ type Session interface {
 	Flush() error
 	// StepClock moves the times of live rows after a step of the clock.
 	StepClock(step micro.Span) error
-	// Restored turns a backup of a time into a ledger.
+	// Restored turns a backup of a given time into a ledger.
 	Restored(backedUpAt micro.Time) error
 }
 
@@ -102,8 +102,8 @@ func Create(tx Handle, row any) error {
 	return Error("writing to the ledger", tx.core().db.Create(row).Error)
 }
 
-// Error gives a database error a code: Conflict for a key that exists, Invalid for a text that cannot be stored, else
-// Unavailable. errors.Is still finds the cause. what says what failed; a nil error stays nil.
+// Error gives a database error a code: Conflict for a key that exists, Invalid for a text that cannot be stored,
+// otherwise Unavailable. errors.Is still finds the cause. what names the failed operation. A nil error stays nil.
 func Error(what string, err error) error {
 	if err == nil {
 		return nil
@@ -119,12 +119,12 @@ func Error(what string, err error) error {
 		"%s: %w (retry; if it persists, check the database, its disk and its permissions)", what, err)
 }
 
-// RowCount returns the number of rows that a statement changed. what says in an error what failed.
+// RowCount returns the number of rows that a statement changed. what names the operation in an error.
 func RowCount(what string, res *gorm.DB) (int64, error) {
 	return res.RowsAffected, Error(what, res.Error)
 }
 
-// PageSize returns the limit of a page: the given one if it is from 1 to sandbox.MaxPage, else that.
+// PageSize returns the limit of a page: the given one if it is from 1 to sandbox.MaxPage, otherwise sandbox.MaxPage.
 func PageSize(limit int) int {
 	if limit <= 0 || limit > sandbox.MaxPage {
 		return sandbox.MaxPage

@@ -20,8 +20,8 @@ type job struct {
 	done chan error
 }
 
-// Write does work in a transaction and returns once it is durable. If the work fails, its changes are undone and
-// Write returns its error. The work may outlast ctx only if it had started before.
+// Write runs work in a transaction and returns once it is durable. If the work fails, its changes are undone and Write
+// returns its error. The work may outlast ctx only if it had started before.
 func (s *Store) Write(ctx context.Context, w Work) error {
 	j := &job{ctx: ctx, work: w, done: make(chan error, 1)}
 	select {
@@ -88,7 +88,7 @@ func (s *Store) commit(jobs []*job) {
 	}
 }
 
-// done says what a transaction has done.
+// done is the result of a transaction.
 type done struct {
 	// committed: its changes are stored, or may be.
 	committed bool
@@ -173,7 +173,7 @@ func (s *Store) keepClock(seen clock) {
 	}
 }
 
-// begun is what a commit learns at its start.
+// begun is what a commit reads at its start.
 type begun struct {
 	// Moment is the database's time once there is no other writer, 0 if it is not the ledger's clock.
 	Moment micro.Time
@@ -201,8 +201,8 @@ func (s *Store) moment(b begun) micro.Time {
 	return micro.At(s.now())
 }
 
-// run makes a job's changes. Among other jobs, a failure rolls back only its own changes, otherwise the
-// transaction is no longer whole. Alone it needs no savepoint.
+// run makes a job's changes. With several jobs in the transaction, a failure rolls back only this job's changes. If
+// that is impossible, the transaction is no longer whole. A single job needs no savepoint.
 func (j *job) run(tx *Tx, alone bool) (whole bool, err error) {
 	if err := j.ctx.Err(); err != nil {
 		return true, sandbox.Errorf(sandbox.Unavailable, "writing to the ledger: %w", err)
@@ -214,7 +214,7 @@ func (j *job) run(tx *Tx, alone bool) (whole bool, err error) {
 	return savepoint(tx, "job", j.work)
 }
 
-// recovered does work and converts a panic to an error.
+// recovered runs work and converts a panic to an error.
 func recovered(s Session, w Work) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -224,8 +224,8 @@ func recovered(s Session, w Work) (err error) {
 	return w.Do(s)
 }
 
-// Part does work so that a failure rolls back only its own changes, and is returned as refused. err is set if
-// the transaction cannot continue: the caller must return it.
+// Part runs work so that a failure rolls back only its own changes, and is returned as refused. err is set if the
+// transaction cannot continue: the caller must return it.
 func Part(tx Handle, w Work) (refused, err error) {
 	whole, refused := savepoint(tx.core(), "part", w)
 	if !whole {
@@ -234,9 +234,9 @@ func Part(tx Handle, w Work) (refused, err error) {
 	return refused, nil
 }
 
-// savepoint does work so that a failure rolls back only its own changes. If the database has rolled back the
-// whole transaction on its own, as SQLite does on a full disk, the transaction cannot continue: later
-// statements would be stored at once, one by one.
+// savepoint runs work so that a failure rolls back only its own changes. The database may have rolled back the whole
+// transaction on its own, as SQLite does on a full disk. Then the transaction cannot continue: later statements would
+// be stored immediately, one by one.
 func savepoint(tx *Tx, name string, w Work) (whole bool, err error) {
 	if err := tx.db.Exec("SAVEPOINT " + name).Error; err != nil {
 		return false, Error("writing to the ledger", err)

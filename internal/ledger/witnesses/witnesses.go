@@ -1,5 +1,5 @@
-// Package witnesses keeps the rows of the numbers that the ledger leaves on backend instances, by which an older copy
-// of the ledger is found.
+// Package witnesses keeps the rows of the numbers that the ledger leaves on backend instances. They reveal that a
+// ledger is an older copy.
 package witnesses
 
 import (
