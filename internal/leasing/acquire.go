@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Acquire implements service.Leases. The row is written, with a claim, before the backend is
-// called; a caller that finds the lease pending waits for it, and takes over when its claim runs out.
+// Acquire implements service.Leases. It writes the row, with a claim, before it calls the backend. A caller that finds
+// the lease pending waits for it, and takes over when the claim expires.
 func (e *Service) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
 	if err := a.Validate(); err != nil {
 		return sandbox.Acquired{}, err
@@ -29,7 +29,7 @@ func (e *Service) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acqui
 			return sandbox.Acquired{}, waitErr
 		}
 		if begun, err = e.accept(ctx, a, true); !waited {
-			break // no request creates it now
+			break // no other request is creating it
 		}
 	}
 	if err != nil {
@@ -48,19 +48,19 @@ func (e *Service) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acqui
 var (
 	// errLostFromPool: the sandbox that was taken from a pool never became the lease's.
 	errLostFromPool = errors.New("the sandbox from the pool could not be used")
-	// errTakenBack: the lease was of a batch that ended because it could not have all of its leases.
+	// errTakenBack: the lease belonged to a batch that was rolled back, because one of its leases could not begin.
 	errTakenBack = errors.New("its batch was rolled back: retry")
 )
 
-// beginning is a lease that was accepted, with the first step of a new one. The step is nil if another caller takes
-// it, or if it has to wait.
+// beginning is an accepted lease, with the first step of a new one. The step is nil if another caller takes it, or if
+// it has to wait.
 type beginning struct {
 	sandboxID string
 	first     *lifecycle.Task
 	isNew     bool
 }
 
-// accept returns the agent's living lease, or stores its next generation.
+// accept returns the agent's live lease, or stores its next generation.
 func (e *Service) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
 	err = e.Reaching(ctx, func() error {
 		return e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
@@ -81,12 +81,12 @@ func (e *Service) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b b
 	return b, nil
 }
 
-// poolTries is how many sandboxes of a pool an acquire tries before it makes one.
+// poolTries is how many sandboxes of a pool an acquire tries before it creates one.
 const poolTries = 2
 
 // awaitReady waits until the sandbox of an accepted lease can be used. If the sandbox from a pool is lost, it takes
-// another from the pool, up to poolTries, and then creates one. It acquires a lease again that another request's batch
-// rolled back.
+// another one from the pool, up to poolTries times, and then creates one. If the batch of another request rolled the
+// lease back, it acquires the lease again.
 func (e *Service) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	for lost := 0; ; {
 		got, err := e.awaitReadyOnce(ctx, b)
@@ -161,8 +161,8 @@ func (e *Service) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acqu
 	return sandbox.Acquired{Lease: l, IsNew: b.isNew}, nil
 }
 
-// findOrBegin returns the sandbox of a living lease, or begins the next generation with a claim
-// for its first step, in a batch unless its id is "". warm permits to take it from a pool.
+// findOrBegin returns the sandbox of a live lease, or begins the next generation with a claim for its first step. The
+// generation belongs to a batch unless batchID is "". warm allows a sandbox from a pool.
 func (e *Service) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, warm bool) (b beginning, err error) {
 	env, err := tx.KnownEnvironment(a.EnvironmentID)
 	if err != nil {
@@ -242,8 +242,8 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 	return t.CheckLeases(c.Live() + c.Failed + c.Deleting)
 }
 
-// begin stores a generation, as a sandbox of the pool or as a new one, with a claim for its first
-// step, nil where that has to wait.
+// begin stores a generation with a claim for its first step, in a sandbox from the pool or a new one. The task is nil
+// if the step has to wait.
 func (e *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox,
 	warm bool) (t *lifecycle.Task, row *ledger.Sandbox, err error) {
 	if warm {
@@ -262,7 +262,7 @@ func (e *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.San
 		return t, want, tx.CreateSandbox(want)
 	}
 	accepted["from_pool"] = true
-	awake := row.Phase == sandbox.PhaseAwake // then it need not be woken
+	awake := row.Phase == sandbox.PhaseAwake // then it needs no wake
 	err = tx.UpdateRow(row, func(s *ledger.Sandbox) error {
 		if err := warmpool.Take(tx, s, want); err != nil {
 			return err
@@ -278,7 +278,7 @@ func (e *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.San
 	return t, row, err
 }
 
-// newSandbox is the row of a sandbox for a lease, or for none yet.
+// newSandbox returns the row of a sandbox for a lease, or for a pool.
 func (e *Service) newSandbox(now micro.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
 	leaseID *string, generation int64) *ledger.Sandbox {
 	s := &ledger.Sandbox{
@@ -294,7 +294,7 @@ func (e *Service) newSandbox(now micro.Time, in *ledger.Environment, spec sandbo
 	return s
 }
 
-// sameLease refuses an acquire that asks for something else than the living lease is.
+// sameLease refuses an acquire whose owner or settings differ from those of the live lease.
 func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
 	if a.Owner != s.Owner {
 		return sandbox.Errorf(sandbox.Conflict, "lease %s is held by %s: release it there, or wait until it ends",

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Adopt implements service.Maintenance. Each sandbox is adopted on its own, with the checks in the
-// transaction that makes its row. Once all were, the instances are the ledger's own, whatever their witness.
+// Adopt implements service.Maintenance. It adopts each sandbox on its own, and checks it in the transaction that makes
+// its row. Once all sandboxes are adopted, the instances are the ledger's own, regardless of their witness.
 func (e *Service) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
 	if err := r.Validate(); err != nil {
 		return sandbox.AdoptReport{}, err
@@ -67,11 +67,11 @@ type adoptionCandidate struct {
 	instance string
 	seen     driver.Observation
 	used     *driver.Usage // before this ledger pays for it; nil: unknown
-	why      string        // it was not adopted
+	why      string        // why it was not adopted
 }
 
-// adoptionCandidates lists what a backend's instance has under the label. Of several generations of a lease
-// the newest comes first; if all are to end, the oldest, so that each can be recorded.
+// adoptionCandidates lists the sandboxes that a backend's instance has under the label. Of several generations of a
+// lease, the newest comes first. If all are to end, the oldest comes first, so that each can be recorded.
 func (e *Service) adoptionCandidates(ctx context.Context, b sandbox.Backend,
 	r sandbox.AdoptRequest) ([]adoptionCandidate, error) {
 	x, err := e.BackendFor(b)
@@ -80,7 +80,7 @@ func (e *Service) adoptionCandidates(ctx context.Context, b sandbox.Backend,
 	}
 	bounded, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
 	defer cancel()
-	instance, err := x.Executor.Instance(bounded) // also one that is not recognized
+	instance, err := x.Executor.Instance(bounded) // even if it is not recognized
 	if err != nil {
 		return nil, err
 	}
@@ -104,8 +104,8 @@ func (e *Service) adoptionCandidates(ctx context.Context, b sandbox.Backend,
 	return found, nil
 }
 
-// adopt makes a row for the sandbox unless something is in the way, which it keeps in why. It
-// reports whether the ledger has the sandbox already.
+// adopt makes a row for the sandbox, or sets why to the reason against it. It reports whether the ledger already has
+// the sandbox.
 func (c *adoptionCandidate) adopt(ctx context.Context) (known bool, err error) {
 	running := c.seen.State == sandbox.StateRunning || c.seen.State == sandbox.StatePaused
 	if running && !c.request.DryRun {
@@ -142,7 +142,8 @@ func (c *adoptionCandidate) adopt(ctx context.Context) (known bool, err error) {
 	return known, err
 }
 
-// newRow returns the row for the sandbox, and the row of its lease, nil for a new lease; or why it cannot be adopted.
+// newRow returns the row for the sandbox, and the row of its lease, nil for a new lease. If the sandbox cannot be
+// adopted, it sets why.
 func (c *adoptionCandidate) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Lease, error) {
 	o := c.seen
 	env, err := tx.Environment(o.EnvironmentID)
@@ -171,12 +172,13 @@ func (c *adoptionCandidate) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Leas
 	return c.row(tx.Now, env), l, nil
 }
 
-// fromPool reports whether the sandbox was made for a warm pool: its labels name no lease, also when it has one since.
+// fromPool reports whether the sandbox was created for a warm pool: its labels name no lease, even if it has one by
+// now.
 func (c *adoptionCandidate) fromPool() bool {
 	return c.seen.LeaseID == "" && c.seen.AgentDID == "" && c.seen.Generation == 0
 }
 
-// refusal says why a sandbox cannot be adopted into an environment, "" when it can.
+// refusal says why a sandbox cannot be adopted into an environment, "" if it can.
 func (c *adoptionCandidate) refusal(env *ledger.Environment) string {
 	o := c.seen
 	switch {
@@ -207,14 +209,14 @@ func (c *adoptionCandidate) refusal(env *ledger.Environment) string {
 	return ""
 }
 
-// row returns the row of the sandbox as it was found. Its lifetime ends at the deadline that it was created with.
+// row returns the row of the sandbox in its observed state. Its lifetime ends at its original deadline.
 func (c *adoptionCandidate) row(now micro.Time, env *ledger.Environment) *ledger.Sandbox {
 	o := c.seen
 	lease, owner := &o.LeaseID, env.Owner
 	if c.fromPool() {
 		lease, owner = nil, warmpool.Owner
 	}
-	// The token that leased it is unknown: its snapshot is restored in its environment only.
+	// The token that leased it is unknown, so its snapshot is restored in its environment only.
 	tenant := &sandbox.Tenant{Environments: []string{env.ID}}
 	s := c.service.newSandbox(now, env, env.Spec,
 		sandbox.Acquire{AgentDID: o.AgentDID, EnvironmentID: env.ID, Owner: owner, Tenant: tenant}, lease, o.Generation)
@@ -234,7 +236,7 @@ func (c *adoptionCandidate) row(now micro.Time, env *ledger.Environment) *ledger
 	return s
 }
 
-// origin returns the origin of the sandbox, which was created at a time.
+// origin returns the origin of the sandbox. made is the time of its creation.
 func (c *adoptionCandidate) origin(made micro.Time) ledger.Origin {
 	origin := ledger.Origin{HardDeadline: micro.At(c.seen.Deadline)}
 	if c.seen.LedgerID != c.service.store.ID() {
@@ -259,7 +261,7 @@ func (c *adoptionCandidate) take(tx *ledger.Tx, s *ledger.Sandbox, l *ledger.Lea
 	if err := c.service.snapshots.Adopt(tx, s); err != nil {
 		return err
 	}
-	if err := tx.CreateSandbox(s); err != nil { // its usage refers to it
+	if err := tx.CreateSandbox(s); err != nil { // usage refers to the sandbox
 		return err
 	}
 	data := map[string]any{

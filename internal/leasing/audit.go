@@ -34,7 +34,7 @@ func (e *Service) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.Au
 	return report, nil
 }
 
-// auditInstance audits what an instance has under this ledger's label and those of adopted sandboxes.
+// auditInstance audits the sandboxes of an instance under this ledger's label and the labels of adopted sandboxes.
 func (e *Service) auditInstance(ctx context.Context, b sandbox.Backend,
 	r sandbox.AuditRequest) (sandbox.InstanceAudit, error) {
 	audit := sandbox.InstanceAudit{Backend: b, Checks: []sandbox.AuditCheck{}}
@@ -65,7 +65,7 @@ func (e *Service) auditInstance(ctx context.Context, b sandbox.Backend,
 	return audit, nil
 }
 
-// labelsPage bounds the rows that are held in memory while labels are read.
+// labelsPage limits the rows in memory while labels are read.
 const labelsPage = 500
 
 // labelsOn returns the ledger ids under which an instance may have this ledger's sandboxes.

@@ -15,22 +15,21 @@ import (
 )
 
 // One transaction accepts a batch, and its sandboxes are created concurrently. The new rows of an all-or-none batch
-// have its id: the transaction that records that one lease cannot begin ends the others. So a batch needs no owner: if
+// have its id. The transaction that records that one lease cannot begin ends the others. So a batch needs no owner: if
 // the process dies, another one works on the rows as on all others.
 
-// endBatchLimit is how long a batch that failed waits until its sandboxes are gone. After that the loop
-// goes on with them.
+// endBatchLimit is how long a failed batch waits until its sandboxes are gone. After that the loop removes them.
 const endBatchLimit = time.Minute
 
-// leaseBatch is a batch while it is acquired.
+// leaseBatch is a batch that is being acquired.
 type leaseBatch struct {
 	asked []sandbox.Acquire
-	// id is in the rows of a batch that leases all or none, "" for others.
+	// id is in the rows of an all-or-none batch; "" for other batches.
 	id string
-	// begun and failed say of each item what was accepted, and why it was not.
+	// begun has the accepted beginning of each item, failed the reason why it was refused.
 	begun  []beginning
 	failed []error
-	// release ends a batch that failed, once; unreleased is why the ledger could not record that.
+	// release ends a failed batch once. unreleased is set if the ledger could not record that.
 	release    sync.Once
 	unreleased error
 }
@@ -71,12 +70,13 @@ func (e *Service) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]s
 	return nil, r.ItemError(i, results[i].Err)
 }
 
-// firstFailure returns the first item that was not accepted, -1 where all were.
+// firstFailure returns the first item that was not accepted, -1 if all were.
 func (b *leaseBatch) firstFailure() int {
 	return slices.IndexFunc(b.failed, func(err error) bool { return err != nil })
 }
 
-// firstCause returns the first item that failed by itself, else the first that failed, else -1.
+// firstCause returns the first item with a failure of its own. If there is none, it returns the first failed item, or
+// -1.
 func firstCause(results []sandbox.AcquireResult) int {
 	byItself := slices.IndexFunc(results,
 		func(r sandbox.AcquireResult) bool { return r.Err != nil && !errors.Is(r.Err, errTakenBack) })
@@ -86,12 +86,12 @@ func firstCause(results []sandbox.AcquireResult) int {
 	return slices.IndexFunc(results, func(r sandbox.AcquireResult) bool { return r.Err != nil })
 }
 
-// acceptBatch accepts the items in one commit, and notes those that it refuses as failed. In a batch of all or none the
-// first refusal rolls the commit back. It waits for an environment that is being created, or whose instance was not
-// reached yet.
+// acceptBatch accepts the items in one commit, and records those that it refuses as failed. In an all-or-none batch,
+// the first refusal rolls the commit back. It waits for an environment that is being created, or whose instance is not
+// connected yet.
 func (e *Service) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
-	barred := make(map[string]error) // environments that give out no lease now, and why
-	asked := make(map[string]bool)   // environments that were waited for
+	barred := make(map[string]error) // environments that grant no leases now, and why
+	asked := make(map[string]bool)   // environments that it has waited for
 	for {
 		stopped := ""
 		err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
@@ -110,19 +110,19 @@ func (e *Service) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) e
 			}
 		}
 		if b.id != "" && b.firstFailure() >= 0 {
-			return nil // the batch fails as the item does
+			return nil // the batch fails with the item's error
 		}
 		return err
 	}
 }
 
-// isMomentary reports whether an environment may give out leases in a moment.
+// isMomentary reports whether an environment may grant leases soon.
 func isMomentary(err error) bool {
 	var away *lifecycle.AwayError
 	return errors.As(err, &away) || errors.Is(err, environments.ErrUnmade)
 }
 
-// findOrBeginEach calls findOrBegin for each item. stopped is the environment to wait for, with an error that rolls the
+// findOrBeginEach calls findOrBegin for each item. stopped is the environment to wait for; its error rolls the
 // transaction back.
 func (e *Service) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
 	b.begun, b.failed = make([]beginning, len(b.asked)), make([]error, len(b.asked))
@@ -134,7 +134,7 @@ func (e *Service) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[strin
 		}
 		switch {
 		case refused != nil:
-		case b.id != "": // the first refusal rolls all back
+		case b.id != "": // the first refusal rolls everything back
 			refused = begin(tx)
 		default:
 			refused, err = tx.Part(begin)
@@ -155,8 +155,8 @@ func (e *Service) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[strin
 	return "", nil
 }
 
-// awaitLeasable waits for an environment that gives out no leases now, as Acquire does. It returns why the environment
-// still gives out none, nil if another try may succeed.
+// awaitLeasable waits for an environment that grants no leases now, as Acquire does. It returns why the environment
+// still grants none, nil if another try may succeed.
 func (e *Service) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
 	var away *lifecycle.AwayError
 	if errors.As(cause, &away) {
@@ -170,12 +170,12 @@ func (e *Service) awaitLeasable(ctx context.Context, environmentID string, cause
 	}
 	waited, err := e.environments.Await(ctx, environmentID)
 	if err == nil && !waited && again {
-		err = cause // no request creates it now
+		err = cause // no other request is creating it
 	}
 	return err
 }
 
-// noteBudgets records the budget events that refusals rolled back with their part of the transaction.
+// noteBudgets records the budget events that refused items rolled back.
 func (e *Service) noteBudgets(ctx context.Context, b *leaseBatch) {
 	noted := make(map[string]bool)
 	for i, a := range b.asked {
@@ -212,8 +212,9 @@ func (e *Service) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.Acqui
 	return results
 }
 
-// awaitMember is awaitReady for a lease of an all-or-none batch. A sandbox that the pool lost was replaced when the
-// loss was recorded. A lease that another batch rolled back is not acquired again, because this batch may have ended.
+// awaitMember is awaitReady for a lease of an all-or-none batch. The transaction that recorded the loss of a pool's
+// sandbox has replaced the sandbox. A lease that another batch rolled back is not acquired again, because this batch
+// may have ended.
 func (e *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	got, err := e.awaitReadyOnce(ctx, b)
 	if !errors.Is(err, errLostFromPool) {
@@ -233,7 +234,7 @@ func (e *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginnin
 	return e.awaitReadyOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
 }
 
-// driveAllOrNone finishes a batch of all or none, also when its caller leaves.
+// driveAllOrNone finishes an all-or-none batch, even if its caller leaves.
 func (e *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	done := make(chan []sandbox.AcquireResult, 1)
 	detached := context.WithoutCancel(ctx)
@@ -256,7 +257,7 @@ func (e *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.
 	}
 }
 
-// driveBatchInBackground finishes a batch without a waiting caller, and returns the leases as they were accepted. If
+// driveBatchInBackground finishes a batch without a waiting caller, and returns the leases in their accepted state. If
 // this process dies, the loop continues.
 func (e *Service) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	began := e.Background(func() {
@@ -302,8 +303,8 @@ func (b *leaseBatch) releaseClaims(e *Service) {
 	}
 }
 
-// releaseBatch ends the leases that a batch of all or none has begun. Usually the step that failed has ended them. A
-// service that closes leaves the batch to others.
+// releaseBatch ends the leases that an all-or-none batch has begun. Usually the failed step has ended them already. A
+// service that closes leaves the batch to other processes.
 func (e *Service) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
 	if e.Life().Err() != nil {
 		return nil //nolint:nilerr // see above

@@ -9,15 +9,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A batch of all or none ends in the transaction that records that one of its leases cannot begin.
+// An all-or-none batch ends in the transaction that records that one of its leases cannot begin.
 
 // takenBack reports whether a lease ended before it was ready because its batch ended.
 func takenBack(s *ledger.Sandbox) bool {
 	return s.BatchID != "" && s.ReadyAt == 0 && s.Ending.By == sandbox.EndedByRelease
 }
 
-// StepFailed implements lifecycle.StepFailer: it ends the batch of a lease that could not begin. It replaces a sandbox
-// that a pool lost instead.
+// StepFailed implements lifecycle.StepFailer. It ends the batch of a lease that could not begin, or replaces a sandbox
+// that a pool lost.
 func (e *Service) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) error {
 	isFirst := t.Action == lifecycle.Spawn || t.Action == lifecycle.Assign
 	if t.Row.BatchID == "" || !isFirst {
@@ -45,8 +45,8 @@ func (e *Service) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) erro
 	return e.endBatch(tx, s.BatchID, fmt.Sprintf("lease %s could not begin: %s", s.Lease(), cause))
 }
 
-// replaceLost begins the next generation of a lease whose sandbox from a pool was lost, with a sandbox of its own,
-// unless that is refused now. It is one lease as before, so the ceiling of its tenant is not asked again.
+// replaceLost begins the next generation of a lease whose sandbox from a pool was lost, in a new sandbox, unless it is
+// refused now. It is still one lease, so it does not count again for the tenant's ceiling.
 func (e *Service) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, err error) {
 	refused, err := tx.Part(func(tx *ledger.Tx) error {
 		env, err := tx.KnownEnvironment(s.EnvironmentID)
@@ -80,7 +80,7 @@ func (e *Service) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, 
 	return refused == nil, err
 }
 
-// endBatch ends the leases of a batch that live.
+// endBatch ends the live leases of a batch.
 func (e *Service) endBatch(tx *ledger.Tx, batchID, why string) error {
 	rows, err := tx.BatchSandboxes(batchID)
 	if err != nil {

@@ -13,16 +13,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// maxAhead is how far a sender's clock may run ahead of ours, as with webhook signatures.
+// maxAhead is how far a sender's clock may be ahead of ours, as with webhook signatures.
 const maxAhead = 5 * time.Minute
 
-// batch applies deliveries one after the other to rows that were read together, and stores the changes
-// at its end.
+// batch applies deliveries in order to rows that were read together. save stores the changes.
 type batch struct {
 	service *Service
 	tx      *ledger.Tx
 
-	known        map[string]deliveries.Delivery // by id; with those of this batch
+	known        map[string]deliveries.Delivery // by id, including those of this batch
 	environments map[string]*ledger.Environment
 	current      map[string]*ledger.Sandbox   // by lease
 	living       map[string][]*ledger.Sandbox // by environment; the same rows as in current
@@ -33,7 +32,8 @@ type batch struct {
 	changed    map[string]bool   // their ids
 }
 
-// read loads everything that the deliveries may touch: the number of queries does not depend on theirs.
+// read loads everything that the deliveries may change. The number of queries does not depend on the number of
+// deliveries.
 func (b *batch) read(given []sandbox.Delivery) (err error) {
 	var ids, leases, environments []string
 	for _, d := range given {
@@ -61,8 +61,7 @@ func (b *batch) read(given []sandbox.Delivery) (err error) {
 	return err
 }
 
-// readLiving loads the living sandboxes of the environments, those that are in current already as the
-// same rows.
+// readLiving loads the live sandboxes of the environments. It shares the rows that are already in current.
 func (b *batch) readLiving() error {
 	b.living = make(map[string][]*ledger.Sandbox)
 	same := make(map[string]*ledger.Sandbox)
@@ -103,8 +102,8 @@ func distinct(ids []string) []string {
 	return slices.Compact(ids)
 }
 
-// deliver applies one delivery. Errors: Conflict with ReasonOtherBody, and Invalid for one of the
-// future, unless it is known already: the clock may have been set back since. Nothing is changed then.
+// deliver applies one delivery. Errors, without any change: Conflict with ReasonOtherBody; Invalid for a timestamp in
+// the future. A known delivery is never Invalid, because the clock may have been set back since.
 func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 	if old, ok := b.known[d.ID]; ok {
 		if !bytes.Equal(old.Body, d.Body) {
@@ -146,7 +145,7 @@ func (b *batch) save() error {
 	return b.tx.SaveEndings(b.sandboxes)
 }
 
-// apply ends what a condition ends.
+// apply ends the leases that a condition ends.
 func (b *batch) apply(d sandbox.Delivery) (sandbox.Receipt, error) {
 	m := match{batch: b, delivery: d}
 	var err error
@@ -180,7 +179,7 @@ func (m *match) environment() (*ledger.Environment, error) {
 	if env, read := m.batch.environments[id]; read {
 		return env, nil
 	}
-	return m.batch.tx.Environment(id) // conditions of one agent need it only for their receipt
+	return m.batch.tx.Environment(id) // conditions of one agent need it only for the receipt
 }
 
 // unmatched says why the condition matches no live lease.
@@ -205,8 +204,8 @@ func (m *match) unmatched(env *ledger.Environment) sandbox.DeliveryReason {
 	return sandbox.DeliveryAlreadyEnded
 }
 
-// meant returns the condition that the sender of an unmatched one probably meant, or "". It is one on which leases of
-// the environment end.
+// meant returns the condition that the sender of an unmatched one probably meant, or "". It is one that ends leases of
+// the environment.
 func (m *match) meant(env *ledger.Environment) string {
 	b, data := m.batch, m.delivery.Condition.Data
 	var known []string
@@ -233,7 +232,7 @@ type match struct {
 	why    sandbox.DeliveryReason // if stale
 }
 
-// other notes that the condition concerns another generation, or an earlier game.
+// other records that the condition concerns another generation, or an earlier game.
 func (m *match) other(why sandbox.DeliveryReason) { m.stale, m.why = true, why }
 
 // agent applies a condition to one agent's lease.
@@ -246,8 +245,8 @@ func (m *match) agent() error {
 	return m.sandbox(s)
 }
 
-// all applies a condition to every lease of an environment, and closes the environment for
-// further leases that end with it.
+// all applies a condition to every lease of an environment, and closes the environment to further leases that the
+// condition would end.
 func (m *match) all() error {
 	env := m.batch.environments[m.delivery.Condition.Data.EnvironmentID]
 	if env == nil {
@@ -261,7 +260,7 @@ func (m *match) all() error {
 	c := m.delivery.Condition
 	concerns := m.ended > 0 || slices.Contains(env.Spec.ExpiryConditions, c.Type)
 	open := env.Status == sandbox.EnvironmentOpen || env.Status == sandbox.EnvironmentClosed
-	late := m.stale && m.ended == 0 // it is about an earlier game
+	late := m.stale && m.ended == 0 // it concerns an earlier game
 	if !concerns || !open || late || slices.Contains(env.Ended.Conditions, c.Type) {
 		return nil
 	}
@@ -317,7 +316,7 @@ func (m *match) end(s *ledger.Sandbox) error {
 	return m.batch.service.End(tx, s, lifecycle.Ending{By: sandbox.EndedByCondition, Reason: reason, At: tx.Now})
 }
 
-// kept removes what is left of a generation that has failed, where the condition would have ended it.
+// kept ends the post-mortem of a failed generation that the condition would have ended.
 func (m *match) kept(s *ledger.Sandbox) error {
 	c := m.delivery.Condition
 	if !slices.Contains(s.ExpiryConditions, c.Type) || c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
@@ -328,7 +327,7 @@ func (m *match) kept(s *ledger.Sandbox) error {
 	return lifecycle.EndRetention(m.batch.tx, s, string(sandbox.EndedByCondition))
 }
 
-// changes notes that a sandbox is to be stored.
+// changes records that a sandbox must be stored.
 func (m *match) changes(s *ledger.Sandbox) {
 	if !m.batch.changed[s.ID] {
 		m.batch.changed[s.ID] = true

@@ -18,13 +18,13 @@ type Counts struct {
 	Ending map[sandbox.Backend]time.Duration
 	// Findings are open differences between ledger and backends.
 	Findings map[sandbox.DriftKind]int64
-	// Kept is the output that is kept, and how much of it was dropped since the ledger was made.
+	// Kept is the kept output, and how much was ever dropped.
 	Kept ledger.KeptSum
 	// Overdue is how long the oldest due step of this process has waited.
 	Overdue time.Duration
 }
 
-// Counts counts. Errors: Unavailable.
+// Counts returns the current totals. Errors: Unavailable.
 func (e *Service) Counts(ctx context.Context) (Counts, error) {
 	c := Counts{Ending: make(map[sandbox.Backend]time.Duration)}
 	for _, name := range e.Backends() {

@@ -3,23 +3,23 @@
 //
 // Package lifecycle decides and takes the steps of sandboxes; its documentation describes the protocol. Packages that
 // hook into it work inside of sandboxes, and around them: commands, sessions, processes, files, snapshots, secrets,
-// warmpool and others. Package environments creates what sandboxes share. Service embeds the core, and those services
-// of the packages that callers use.
+// warmpool and others. Package environments creates what sandboxes share. Service embeds the core, and the services that
+// callers use.
 //
 // # Batches
 //
-// A batch of leases is begun in one transaction, and each of its steps is one of package lifecycle (batch.go). The rows
-// of a batch that leases all or none carry its id. No process owns it; the rows decide:
+// A batch of leases begins in one transaction, and package lifecycle takes each of its steps (batch.go). The rows of an
+// all-or-none batch carry its id. No process owns it; the rows decide:
 //
 //	all were ready once      the batch is complete: nothing reads the id any more
-//	a first step fails       the transaction that settles it ends every lease of the batch that lives (batchend.go),
-//	                         also where the step could be tried again
+//	a first step fails       the transaction that settles it ends every live lease of the batch (batchend.go), even
+//	                         if the step could be retried
 //	the pool's sandbox is    the same transaction begins the lease's next generation, in the batch
 //	lost
 //	its process dies         others take the steps, and settle them like all others
 //
-// A request that finds a lease in another batch waits for it. Where that batch ends first, a batch of all or none fails
-// with Unavailable, and others begin the next generation.
+// A request that finds a lease in another batch waits for it. If that batch ends first, an all-or-none batch fails with
+// Unavailable, and other requests begin the next generation.
 //
 // # What is kept
 //

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// healthLimit is how long a sandbox, or its backend, may take to answer.
+// healthLimit is how long a sandbox or its backend may take to answer.
 const healthLimit = 10 * time.Second
 
 // LeaseUsage implements service.Health.
@@ -59,14 +59,14 @@ func (e *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 		switch {
 		case err == nil:
 			usage.Disk = &disk
-		case sandbox.ReasonOf(err) != sandbox.ReasonInvalidState: // it has gone to sleep meanwhile
+		case sandbox.ReasonOf(err) != sandbox.ReasonInvalidState: // otherwise it has gone to sleep meanwhile
 			return sandbox.LeaseUsage{}, lifecycle.AsError(err)
 		}
 	}
 	return usage, nil
 }
 
-// cpuPercent returns the mean CPU use since the last sample of the history, nil where there is none to compare with.
+// cpuPercent returns the mean CPU use since the last sample of the history, nil without such a sample.
 func (e *Service) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent *float64, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := accounting.In(tx).UsageSamples(u.SandboxID, micro.At(u.SampledAt.Add(-sandbox.MaxUsageGap)),
@@ -162,7 +162,7 @@ func (e *Service) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sa
 	return s, lease, err
 }
 
-// examine asks the backend, and what runs in the sandbox if it should run.
+// examine asks the backend and, if the sandbox should run, the programs in it.
 func (e *Service) examine(ctx context.Context, s *ledger.Sandbox, health *sandbox.LeaseHealth) {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
@@ -178,9 +178,9 @@ func (e *Service) examine(ctx context.Context, s *ledger.Sandbox, health *sandbo
 	case err != nil:
 		health.Problem = err.Error()
 	case o.State == sandbox.StateRunning:
-		// The helper that describes a directory is started beside process 1.
+		// StatFile starts a helper next to process 1.
 		_, err := x.StatFile(ctx, h, "/workspace")
-		if err != nil && sandbox.ReasonOf(err) != sandbox.ReasonInvalidState { // it has gone to sleep meanwhile
+		if err != nil && sandbox.ReasonOf(err) != sandbox.ReasonInvalidState { // otherwise it has gone to sleep meanwhile
 			health.Problem = "the sandbox runs and does not answer: " + err.Error()
 		}
 	case s.Phase == sandbox.PhaseAwake:

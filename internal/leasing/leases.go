@@ -110,7 +110,7 @@ func (e *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, er
 	return e.readView(ctx, id)
 }
 
-// changeSettings gives a living lease other settings of its own.
+// changeSettings gives a live lease other settings of its own.
 func (e *Service) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
 	if settings.MaxLifetime != nil && micro.SpanOf(*settings.MaxLifetime) != s.MaxLifetime {
 		return sandbox.InvalidFields("lease", []sandbox.Field{
@@ -163,14 +163,14 @@ func (e *Service) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id stri
 		}
 		end := lifecycle.TimeUp(s, held, tx.Now)
 		if end == nil {
-			by := cmp.Or(sandbox.ActorOf(ctx).Name, s.Owner) // an operator may release what another one owns
+			by := cmp.Or(sandbox.ActorOf(ctx).Name, s.Owner) // an operator may release a lease of another owner
 			end = &lifecycle.Ending{By: sandbox.EndedByRelease, Reason: "released by " + by, At: tx.Now}
 		}
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
 			if err := e.End(tx, s, *end); err != nil {
 				return err
 			}
-			s.Schedule.DueAt = tx.Now // a destroy that waits for its retry is tried now
+			s.Schedule.DueAt = tx.Now // a destroy that waits for a retry is tried now
 			return lifecycle.EndRetention(tx, s, string(sandbox.EndedByRelease))
 		})
 	})
@@ -182,7 +182,7 @@ func (e *Service) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease,
 	return e.rest(ctx, r, lifecycle.Sleep, sandbox.PhaseAsleep)
 }
 
-// Wake implements service.Leases. It counts as activity: a sandbox that is woken is to be used.
+// Wake implements service.Leases. It counts as activity, because a woken sandbox is about to be used.
 func (e *Service) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
 	u, err := e.Hold(ctx, r, lifecycle.ClaimTTL, nil)
 	if err != nil {
@@ -195,7 +195,7 @@ func (e *Service) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, 
 	return e.readView(ctx, u.Row.ID)
 }
 
-// rest brings an unused sandbox into a phase.
+// rest puts an unused sandbox to sleep or wakes it.
 func (e *Service) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.Action,
 	phase sandbox.Phase) (sandbox.Lease, error) {
 	for {
@@ -231,8 +231,8 @@ func (e *Service) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.A
 	}
 }
 
-// releasable returns the sandbox that a release names: the current one of its lease, or that of an earlier
-// generation which is kept. Errors: as lifecycle.CurrentOf and lifecycle.CheckRef.
+// releasable returns the sandbox that a release names: the current one of its lease, or a kept one of an earlier
+// generation. Errors: as lifecycle.CurrentOf and lifecycle.CheckRef.
 func releasable(tx *ledger.Tx, r sandbox.LeaseRef) (*ledger.Sandbox, micro.Time, error) {
 	s, held, err := lifecycle.CurrentOf(tx, r.ID)
 	if err != nil {

@@ -54,7 +54,7 @@ func (e *Service) Resync(ctx context.Context, b sandbox.Backend) error {
 	return errors.Join(v.Failure(), looked, repaired, collected)
 }
 
-// takeInventory lists what is on the instance that a backend is connected to, which may have lost its witness since.
+// takeInventory lists the objects on a backend's connected instance, which may have lost its witness since.
 func (e *Service) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orphans.Inventory, error) {
 	instance, err := x.Reach(ctx)
 	if err != nil {
@@ -68,8 +68,8 @@ func (e *Service) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orp
 	return e.orphans.Take(ctx, x, instance)
 }
 
-// sweepInstance sweeps the instance that a backend is connected to. Its errors are those of an instance that cannot be
-// listed; the report has the others.
+// sweepInstance sweeps a backend's connected instance. It fails only if the instance cannot be listed. The report has
+// the other errors.
 func (e *Service) sweepInstance(ctx context.Context, b sandbox.Backend, dry bool) (sandbox.InstanceSweep, error) {
 	x, err := e.BackendFor(b)
 	if err != nil {

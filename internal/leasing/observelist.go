@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// observeListed looks at the living sandboxes of a page of leases, as ObserveLease does at each.
+// observeListed inspects the live sandboxes of a page of leases, as ObserveLease does for one.
 func (e *Service) observeListed(ctx context.Context, f sandbox.LeaseFilter) error {
 	living := make(map[sandbox.Backend][]ledger.Sandbox)
 	drifted := make(map[string]bool)
@@ -40,7 +40,7 @@ func (e *Service) observeListed(ctx context.Context, f sandbox.LeaseFilter) erro
 	return lifecycle.AsError(errors.Join(errs...))
 }
 
-// observes reports whether the backend could contradict what the ledger says of a lease.
+// observes reports whether the backend could contradict what the ledger says about a lease.
 func observes(l sandbox.Lease) bool {
 	return l.Phase != sandbox.PhasePending && l.Phase != sandbox.PhaseGone && l.EndedAt.IsZero()
 }

@@ -19,15 +19,15 @@ func (e *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostR
 	return e.billing.Costs(ctx, q)
 }
 
-// RollUp sums the usage that has ended; see billing.Service.
+// RollUp sums ended usage; see billing.Service.
 func (e *Service) RollUp(ctx context.Context) error { return e.billing.RollUp(ctx) }
 
-// CheckBudgets records the thresholds that budgets have reached, and ends leases of those that are spent; see
+// CheckBudgets records the thresholds that budgets have reached, and ends the leases of spent budgets; see
 // billing.Service.
 func (e *Service) CheckBudgets(ctx context.Context) error { return e.billing.CheckBudgets(ctx) }
 
-// ReconcileUsage compares the ledger's usage of the last days with what a backend has counted by a meter of its own. A
-// backend without a meter has nothing to compare; one that refuses to be read is logged once.
+// ReconcileUsage compares the ledger's usage of the last days with the backend's own meter. A backend without a meter
+// has nothing to compare. If the credentials may not read the meter, it logs that once.
 func (e *Service) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	x, err := e.BackendFor(b)
 	if err != nil {
@@ -55,13 +55,13 @@ func (e *Service) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 // ReconcilePools brings every warm pool to its size; see warmpool.Service.
 func (e *Service) ReconcilePools(ctx context.Context) error { return e.pools.Reconcile(ctx) }
 
-// FinishEnvironments removes from a backend what creations and removals left that broke off; see
+// FinishEnvironments removes from a backend what unfinished creations and removals have left there; see
 // environments.Service.
 func (e *Service) FinishEnvironments(ctx context.Context, b sandbox.Backend) error {
 	return e.environments.Finish(ctx, b)
 }
 
-// CollectSnapshots deletes objects that nothing names any more; see snapshots.Service.
+// CollectSnapshots deletes unreferenced objects; see snapshots.Service.
 func (e *Service) CollectSnapshots(ctx context.Context) error { return e.snapshots.Collect(ctx) }
 
 // ResealSecrets re-encrypts secrets and variables of sessions with the newest key; see secrets.Service.
@@ -85,7 +85,7 @@ func (e *Service) CheckCompanions(ctx context.Context, b sandbox.Backend, minPau
 	return e.companions.Check(ctx, b, minPause)
 }
 
-// BoundOutput drops the oldest output wherever too much is kept; see output.Service.
+// BoundOutput drops the oldest output where more is kept than the bounds allow; see output.Service.
 func (e *Service) BoundOutput(ctx context.Context) error { return e.outputs.Bound(ctx) }
 
 // ListLLMCalls implements service.Reports.
@@ -93,17 +93,16 @@ func (e *Service) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]s
 	return e.llm.Calls(ctx, q)
 }
 
-// Purge removes what ended more than ttl ago, sandboxes that are kept for a post-mortem included; see
-// retention.Service.
+// Purge removes what ended more than ttl ago, including sandboxes kept for a post-mortem; see retention.Service.
 func (e *Service) Purge(ctx context.Context, ttl time.Duration) (retention.Purged, error) {
 	return e.retention.Purge(ctx, ttl)
 }
 
-// PurgeUsage removes old samples of usage; see retention.Service.
+// PurgeUsage removes old usage samples; see retention.Service.
 func (e *Service) PurgeUsage(ctx context.Context) error { return e.retention.PurgeUsage(ctx) }
 
-// CollectEgress records what the gateways of a backend have logged, attempts to reach hosts and calls of models, and
-// tells them what calls may still cost; see egresslog.Collector and llm.Service.
+// CollectEgress records what the gateways of a backend have logged: attempts to reach hosts, and model calls. It also
+// sends them the remaining amounts for model calls. See egresslog.Collector and llm.Service.
 func (e *Service) CollectEgress(ctx context.Context, b sandbox.Backend) error {
 	x, err := e.BackendFor(b)
 	if err != nil {
@@ -117,12 +116,12 @@ func (e *Service) CollectEgress(ctx context.Context, b sandbox.Backend) error {
 }
 
 const (
-	// overdueAtOnce limits the removals that EndOverdue waits for at the same time, and overdueLimit those of one call.
+	// overdueAtOnce limits the concurrent removals of EndOverdue, and overdueLimit the removals of one call.
 	overdueAtOnce, overdueLimit = 8, 1_000
 )
 
-// EndOverdue ends leases whose time is up, and removes what leases that have ended left, for a process that runs no
-// loop. It returns once they are gone, or with the errors of those that are not.
+// EndOverdue ends leases whose time is up, and removes the sandboxes of ended leases, for a process without a loop. It
+// returns once they are gone, or with the errors of those that are not.
 func (e *Service) EndOverdue(ctx context.Context) error {
 	var ids []string
 	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
@@ -139,10 +138,10 @@ func (e *Service) EndOverdue(ctx context.Context) error {
 	})
 }
 
-// endedByCleanup is why the cleanup ttl ends a post-mortem.
+// endedByCleanup is the reason for the end of a post-mortem by the cleanup ttl.
 const endedByCleanup = "cleanup_ttl"
 
-// endOldRetentions ends the post-mortems of sandboxes that failed before a time, however long they were to last.
+// endOldRetentions ends the post-mortems of sandboxes that failed before a time, however long they should last.
 func endOldRetentions(tx *ledger.Tx, before micro.Time) (done retention.Purged, more bool, err error) {
 	rows, err := tx.KeptSandboxes(before, retention.Batch)
 	if err == nil {

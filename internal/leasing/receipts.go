@@ -10,21 +10,21 @@ import (
 )
 
 const (
-	// maxBatch bounds the deliveries of one write, so that the first does not wait for a whole burst.
+	// maxBatch limits the deliveries of one write, so that the first does not wait for a whole burst.
 	maxBatch = 256
-	// maxGather bounds how long a batch waits for deliveries that are expected.
+	// maxGather limits how long a batch waits for expected deliveries.
 	maxGather = 5 * time.Millisecond
-	// maxRaces bounds how often a batch is tried again because another process stored one of its deliveries.
+	// maxRaces limits the retries of a batch after another process stored one of its deliveries.
 	maxRaces = 5
-	// batchTimeout bounds how long a batch waits for its turn to be written.
+	// batchTimeout limits how long a batch waits for its turn to be written.
 	batchTimeout = 10 * time.Second
 )
 
-// errRaced rolls back a batch when another process stored one of its deliveries meanwhile.
+// errRaced rolls back a batch if another process stored one of its deliveries meanwhile.
 var errRaced = errors.New("a delivery of the batch was stored meanwhile")
 
-// Deliver implements service.Conditions: one transaction stores the delivery, the events, and
-// which leases end; the loop removes their sandboxes.
+// Deliver implements service.Conditions. One transaction stores the delivery, its events and the ends of leases. The
+// loop removes their sandboxes.
 func (e *Service) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err := d.Condition.Validate(); err != nil {
 		return sandbox.Receipt{}, err
@@ -32,14 +32,14 @@ func (e *Service) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Rece
 	return e.receipts.deliver(ctx, d)
 }
 
-// receipts stores the deliveries that arrive while others are stored together: statements cost more
-// than what they carry. One that comes alone does not wait.
+// receipts collects deliveries that arrive during a write, and stores them together, because statements cost more than
+// their data. A single delivery does not wait.
 type receipts struct {
 	service  *Service
-	arrivals chan *arrival // unbuffered: what was taken from it is answered
+	arrivals chan *arrival // unbuffered: run answers every arrival that it receives
 }
 
-// arrival is a delivery whose sender waits.
+// arrival is a delivery with a waiting sender.
 type arrival struct {
 	ctx      context.Context
 	delivery sandbox.Delivery
@@ -48,7 +48,8 @@ type arrival struct {
 	done     chan struct{}
 }
 
-// deliver hands a delivery over and awaits its outcome, also past ctx: once begun, it must be known.
+// deliver hands over a delivery and waits for its result, even after ctx has ended: once begun, the result must be
+// known.
 func (r *receipts) deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
 	a := &arrival{ctx: ctx, delivery: d, done: make(chan struct{})}
 	select {
@@ -66,8 +67,8 @@ func (r *receipts) deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Rec
 // run stores deliveries until the service ends.
 func (r *receipts) run() {
 	var (
-		answered []*arrival    // by the last write; their senders may send again at once
-		took     time.Duration // by the last write
+		answered []*arrival    // by the last write; their senders may send again immediately
+		took     time.Duration // duration of the last write
 	)
 	for {
 		arrivals := r.waiting()
@@ -90,7 +91,7 @@ func (r *receipts) run() {
 	}
 }
 
-// waiting returns the deliveries that wait already.
+// waiting returns the deliveries that already wait.
 func (r *receipts) waiting() (arrivals []*arrival) {
 	for len(arrivals) < maxBatch {
 		select {
@@ -103,9 +104,9 @@ func (r *receipts) waiting() (arrivals []*arrival) {
 	return arrivals
 }
 
-// gather adds deliveries until there are as many as expected: those that came during the last write, and one from each
-// sender that it has answered. Without it, senders fall into two groups that wait for each other's writes. It ends
-// after a part of the time that a write takes. A sender that is alone waits for no other.
+// gather adds deliveries until there are as many as expected: those that arrived during the last write, and one from
+// each sender that it answered. Without it, senders would form two groups that wait for each other's writes. It ends
+// after a fraction of the duration of a write. A single sender waits for no other.
 func (r *receipts) gather(arrivals []*arrival, expected int, limit time.Duration) []*arrival {
 	if len(arrivals) >= expected {
 		return arrivals
@@ -123,7 +124,7 @@ func (r *receipts) gather(arrivals []*arrival, expected int, limit time.Duration
 	return arrivals
 }
 
-// store writes deliveries together. When that fails by a fault of one of them, each is written alone.
+// store writes deliveries together. If one of them makes the write fail, it writes each one alone.
 func (r *receipts) store(arrivals []*arrival) {
 	wanted := make([]*arrival, 0, len(arrivals))
 	for _, a := range arrivals {
@@ -169,9 +170,9 @@ func (r *receipts) write(arrivals []*arrival) error {
 				tx.ActFor(sandbox.ActorOf(a.ctx))
 				a.receipt, a.err = b.deliver(deliveries[i])
 				switch sandbox.CodeOf(a.err) {
-				case "", sandbox.Conflict, sandbox.Invalid: // refused for itself
+				case "", sandbox.Conflict, sandbox.Invalid: // only this delivery is refused
 				default:
-					return a.err // it may have changed a part of what it should
+					return a.err // it may have made a part of its changes
 				}
 			}
 			return b.save()

@@ -40,12 +40,12 @@ func (e *Service) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield
 		if len(events) == sandbox.MaxPage {
 			return events, lifecycle.More, err
 		}
-		f.AfterID = last // what the filter leaves out was passed too
+		f.AfterID = last // the filter's omissions were passed too
 		return events, lifecycle.Wait, err
 	}, yield)
 }
 
-// nextEvents returns a page of events and the latest one's id, both as of one moment.
+// nextEvents returns a page of events and the id of the latest event, both from one snapshot.
 func (e *Service) nextEvents(ctx context.Context,
 	f sandbox.EventFilter) (events []sandbox.Event, last int64, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) error {

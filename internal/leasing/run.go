@@ -18,10 +18,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// endRunLimit is how long a run waits until its sandbox is gone. After that the loop goes on with it.
+// endRunLimit is how long a run waits until its sandbox is gone. After that the loop removes it.
 const endRunLimit = time.Minute
 
-// Run implements service.Runs. The run's own owner distinguishes its lease from one that the agent had.
+// Run implements service.Runs. The run's own owner distinguishes its lease from an earlier one of the agent.
 func (e *Service) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	unset := r.Timeout == 0
 	r, err = r.Normalize()
@@ -38,7 +38,7 @@ func (e *Service) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Ru
 		ID:    sandbox.LeaseID(r.AgentDID, r.EnvironmentID),
 		Owner: path.Join(r.Owner, "run", e.ids(sandbox.LedgerIDLength)),
 	}
-	defer func() { res.Lease = e.endRun(ctx, ref) }() // on every way out, a panic included
+	defer func() { res.Lease = e.endRun(ctx, ref) }() // also after an error or a panic
 	awake, life := sandbox.Duration(0), r.Timeout+r.Margin
 	_, err = e.Acquire(ctx, sandbox.Acquire{
 		AgentDID: r.AgentDID, EnvironmentID: r.EnvironmentID, Owner: ref.Owner, Tenant: r.Tenant,
@@ -51,8 +51,8 @@ func (e *Service) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Ru
 	return e.runIn(ctx, ref, r)
 }
 
-// admitRun refuses a run that its environment does not allow, before a sandbox is made for it, and gives a run
-// that names no agent or timeout one.
+// admitRun refuses a run that its environment does not allow, before a sandbox is created. It sets a missing agent or
+// timeout.
 func (e *Service) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 	env, err := e.storedEnvironment(ctx, r.EnvironmentID)
 	if err != nil {
@@ -76,8 +76,7 @@ func (e *Service) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 	return nil
 }
 
-// storedEnvironment returns an environment as the ledger has it. GetEnvironment also asks the backend what it is
-// deployed with.
+// storedEnvironment returns an environment's row. GetEnvironment would also ask the backend about the deployment.
 func (e *Service) storedEnvironment(ctx context.Context, id string) (env *ledger.Environment, err error) {
 	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		env, err = tx.KnownEnvironment(id)
@@ -86,7 +85,7 @@ func (e *Service) storedEnvironment(ctx context.Context, id string) (env *ledger
 	return env, err
 }
 
-// runIn works in a run's sandbox.
+// runIn runs the command in a run's sandbox, with its files.
 func (e *Service) runIn(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	if r.Files != nil {
@@ -101,7 +100,7 @@ func (e *Service) runIn(ctx context.Context, ref sandbox.LeaseRef,
 	return res, err
 }
 
-// collect writes paths as one tar stream, and returns those that match nothing.
+// collect writes paths as one tar stream, and returns the paths that match nothing.
 func (e *Service) collect(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (missing []string, err error) {
 	out := tar.NewWriter(r.Collected)
@@ -117,8 +116,8 @@ func (e *Service) collect(ctx context.Context, ref sandbox.LeaseRef,
 	return missing, lifecycle.AsError(out.Close())
 }
 
-// collectPath writes a path, or everything that matches a pattern, and reports whether there is anything. It reads the
-// directory of a pattern and picks here: no program of the sandbox is asked what is there.
+// collectPath writes a path, or everything that matches a pattern, and reports whether there was anything. It reads the
+// whole base directory of a pattern and filters here, so that it needs no program in the sandbox.
 func (e *Service) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *tar.Writer, p string) (bool, error) {
 	base, matches := p, func(string) bool { return true }
 	if strings.ContainsAny(p, `*?[{\`) {
@@ -146,8 +145,8 @@ func underMatch(pattern, base, name string) bool {
 	return false
 }
 
-// appendArchive copies those entries of an archive that match, whose names are relative to a directory, and reports
-// whether there were any.
+// appendArchive copies the matching entries of an archive, and reports whether there were any. Their names are relative
+// to dir.
 func appendArchive(out *tar.Writer, dir string, archive io.Reader,
 	matches func(name string) bool) (found bool, err error) {
 	for entries := tar.NewReader(archive); ; {
@@ -185,19 +184,19 @@ func (e *Service) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Leas
 	case err == nil:
 		return e.billed(ctx, lease)
 	case sandbox.CodeOf(err) == sandbox.NotFound, sandbox.CodeOf(err) == sandbox.Conflict:
-		return sandbox.Lease{} // the run acquired none: a lease of the agent there has another owner
+		return sandbox.Lease{} // the run has no lease: the agent's lease has another owner
 	}
 	e.log.WarnContext(ctx,
 		"leasing: the sandbox of a run is not known to be gone: it is tried again, and its lease's times end it",
 		lifecycle.AboutLease(ref.ID, ""), "error", err)
 	if lease, err = e.GetLease(ctx, ref.ID); err != nil || lease.Owner != ref.Owner {
-		return sandbox.Lease{} // as in the log
+		return sandbox.Lease{} // the log has the reason
 	}
 	return lease
 }
 
-// billed returns a run's ended lease with the calls of models that its sandbox made, which the ledger otherwise has
-// seconds later.
+// billed returns a run's ended lease with the model calls of its sandbox, which the ledger would otherwise have seconds
+// later.
 func (e *Service) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease {
 	now, err := e.withCalls(ctx, lease)
 	if err != nil {
@@ -205,13 +204,13 @@ func (e *Service) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease
 			lifecycle.AboutLease(lease.ID, lease.SandboxID), "error", err)
 		return lease
 	}
-	if now.SandboxID != lease.SandboxID { // the agent has another lease by now
+	if now.SandboxID != lease.SandboxID { // the agent has another sandbox by now
 		return lease
 	}
 	return now
 }
 
-// withCalls records what the gateway of a lease's environment has of calls of models, and reads the lease again.
+// withCalls records the remaining model calls from the gateway of a lease's environment, and reads the lease again.
 func (e *Service) withCalls(ctx context.Context, lease sandbox.Lease) (sandbox.Lease, error) {
 	env, err := e.storedEnvironment(ctx, lease.EnvironmentID)
 	if err != nil || len(env.Spec.LLM) == 0 {

@@ -42,17 +42,17 @@ import (
 type Config struct {
 	Store     *ledger.Store
 	Executors []driver.Executor
-	// PriceBooks are in force for usage that begins from now on. A backend without one is free.
+	// PriceBooks apply to usage that begins from now on. A backend without one is free.
 	PriceBooks map[sandbox.Backend]sandbox.PriceBook
-	// Objects stores snapshots of /data, and output. Without it an environment cannot keep snapshots.
+	// Objects stores snapshots of /data, and output. Without it, environments cannot keep snapshots.
 	Objects ObjectStore
-	// KeptOutput bounds the output that is kept.
+	// KeptOutput limits the kept output.
 	KeptOutput output.Bounds
-	// Host says which variables and paths of this machine sandboxes may have; nil allows none.
+	// Host says which variables and paths of this machine sandboxes may use; nil allows none.
 	Host *host.Host
 	// Mirrors fetches Git repositories for workspaces, and archives; nil allows none.
 	Mirrors *gitmirror.Store
-	// Keys encrypt secrets; nil means that there are none, and secrets are refused.
+	// Keys encrypt secrets; nil refuses secrets.
 	Keys *seal.Keys
 	// IDs issues sandbox ids and claims; nil means sandbox.RandomIDs.
 	IDs     sandbox.IDs
@@ -60,7 +60,7 @@ type Config struct {
 	Version string
 	// Observer is called for each step of this process; nil: none.
 	Observer lifecycle.Observer
-	// LLMObserver is called for each call of a model that this process records; nil: none.
+	// LLMObserver is called for each model call that this process records; nil: none.
 	LLMObserver llm.Observer
 }
 
@@ -68,7 +68,7 @@ type Config struct {
 // services on one ledger.
 type Service struct {
 	*lifecycle.Core
-	// The parts implement requests about environments, and about the inside of sandboxes.
+	// The parts implement requests about environments, and about what is in sandboxes.
 	service.Environments
 	service.Execs
 	service.Sessions
@@ -102,13 +102,13 @@ type Service struct {
 	companions   *companions.Service
 	environments *environments.Service
 	receipts     *receipts
-	// unmetered logs once that the usage of a backend is not compared.
+	// unmetered logs once for each backend that its usage is not compared.
 	unmetered map[sandbox.Backend]*sync.Once
 }
 
 var _ service.Service = (*Service)(nil)
 
-// New makes a service. It owns neither the store nor the executors.
+// New creates a service. It owns neither the store nor the executors.
 func New(c Config) (*Service, error) {
 	if c.Store == nil || len(c.Executors) == 0 {
 		return nil, sandbox.Errorf(sandbox.Invalid, "leasing: a store and at least one executor are required")
@@ -139,7 +139,7 @@ func New(c Config) (*Service, error) {
 	return e, nil
 }
 
-// addParts makes the parts of the service.
+// addParts creates the parts of the service.
 func (e *Service) addParts(c Config) {
 	e.egress = egresslog.New(c.Store)
 	e.orphans = orphans.New(c.Store, c.Logger)
@@ -179,8 +179,8 @@ func (e *Service) addParts(c Config) {
 	e.Workspaces, e.Snapshots = e.workspace, e.snapshots
 }
 
-// hooksOfParts returns the hooks of the parts, in the order of their calls: /data is restored and the
-// workspace written before secrets arrive, and commands run once all are there.
+// hooksOfParts returns the hooks of the parts, in call order: /data is restored and the workspace written before
+// secrets arrive, and commands run last.
 func (e *Service) hooksOfParts() lifecycle.Hooks {
 	return lifecycle.Hooks{
 		Planners:     []lifecycle.Planner{e.snapshots, e.secrets, e.companions},

@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// status derives a lease's status from what is wanted, what was seen, and the time: a lease whose
-// time has passed reads as ended even where no reconciler has recorded it yet.
+// status derives a lease's status from the wanted state, the observed state and the time. A lease whose time has passed
+// is ended, even if no reconciler has recorded that yet.
 func status(s *ledger.Sandbox, held, now micro.Time) sandbox.LeaseStatus {
 	switch {
 	case s.Phase == sandbox.PhaseGone:
@@ -29,8 +29,8 @@ func status(s *ledger.Sandbox, held, now micro.Time) sandbox.LeaseStatus {
 	}
 }
 
-// view returns a sandbox as the lease that its readers know, with its cost and open findings. It is
-// for transactions that read: in others the position of the events is not known.
+// view returns a sandbox's lease as readers see it, with its cost and open findings. Only transactions that read may
+// call it, because others do not know the position of the events.
 func (e *Service) view(tx *ledger.Tx, s *ledger.Sandbox) (sandbox.Lease, error) {
 	views, err := e.views(tx, []ledger.Sandbox{*s})
 	if err != nil {
@@ -79,13 +79,13 @@ func (e *Service) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, 
 	return leases, nil
 }
 
-// containerID returns the id of a sandbox's container, "" where there is none or this process has not seen it.
+// containerID returns the id of a sandbox's container, "" if there is none or this process has not seen it.
 func (e *Service) containerID(s *ledger.Sandbox) string {
 	if s.Phase != sandbox.PhaseAwake && s.Phase != sandbox.PhaseAsleep {
 		return ""
 	}
 	x, h, err := e.On(s)
-	if err != nil { // a backend of another replica
+	if err != nil { // the backend belongs to another replica
 		return ""
 	}
 	if d, ok := x.(driver.ContainerHost); ok {
@@ -94,7 +94,7 @@ func (e *Service) containerID(s *ledger.Sandbox) string {
 	return ""
 }
 
-// llmUse returns what the calls of sandboxes have used, of those that have LLM routes.
+// llmUse returns the use of models by those sandboxes that have LLM routes.
 func llmUse(tx *ledger.Tx, rows []ledger.Sandbox) (map[string]sandbox.LLMUse, error) {
 	var ids []string
 	for i := range rows {
