@@ -23,7 +23,7 @@ func (b *Service) Admit(tx *ledger.Tx, env *ledger.Environment, s *ledger.Sandbo
 		return err
 	}
 	asked := b.expected(s.Backend, s.Size(), micro.Span(max(min(expires, reserveEnd(tx.Now))-tx.Now, 0)))
-	if asked <= use.Left() && !use.Reached(100) { // on a free engine, calls of models alone can spend it
+	if asked <= use.Left() && !use.Reached(100) { // on a free engine, model calls alone can spend it
 		return nil
 	}
 	return sandbox.Errorf(sandbox.BudgetExceeded, "lease %s: the budget of environment %s for %s is $%s: $%s is spent, "+

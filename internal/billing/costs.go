@@ -13,9 +13,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Costs reports the cost of usage. Whole days come from cost_days. Usage that is not there yet, and days that
-// the query cuts, come from usage periods. All reads use one snapshot of the ledger. It reads all usage of
-// the accounts, whatever the query selects, because accounts are reported whole.
+// Costs reports the cost of usage. Whole days come from cost_days. Usage that is not there yet, and days that the query
+// cuts, come from usage periods. All reads use one snapshot of the ledger. Accounts are reported whole, so it reads all
+// their usage, whatever the query selects.
 func (b *Service) Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error) {
 	if err := q.Validate(); err != nil {
 		return sandbox.CostReport{}, err
@@ -173,8 +173,8 @@ func (r *costReader) read(tx *ledger.Tx) (err error) {
 	return r.readCalls(tx)
 }
 
-// readCalls collects the calls of models within the window. They have sums by day, so only the days that the window
-// cuts are read call by call.
+// readCalls collects the model calls within the window. They have sums by day, so only the days that the window cuts
+// are read call by call.
 func (r *costReader) readCalls(tx *ledger.Tx) error {
 	cut := r.window.cutDays()
 	for _, day := range cut {
@@ -305,7 +305,7 @@ func (t *costTable) add(l leaseKey, month, day string, u accounting.Usage) {
 	}
 }
 
-// addCalls adds calls of models, if they are selected.
+// addCalls adds model calls, if they are selected.
 func (t *costTable) addCalls(l leaseKey, day string, use sandbox.LLMUse) {
 	if sum := t.sum(l, monthName(day), day); sum != nil {
 		sum.llm = sum.llm.Plus(use)

@@ -53,7 +53,7 @@ func (b *Service) measureNear(ctx context.Context) error {
 	return b.measure(ctx, awake)
 }
 
-// endsLeases reports whether a budget is spent, and is that of the current month.
+// endsLeases reports whether a budget is spent and belongs to the current month.
 func endsLeases(use *sandbox.BudgetUse, now micro.Time) bool {
 	return use.Reached(100) && use.Month == now.Time().Format(monthFormat)
 }

@@ -245,7 +245,7 @@ func (b *Service) compare(ctx context.Context, c comparison) error {
 	return b.recordUsage(ctx, c, found)
 }
 
-// differences returns those of one day. It is a pure function.
+// differences returns the differences of one day. It is a pure function.
 func (c comparison) differences(day string, ours, theirs figures) (found []drift.Finding) {
 	for _, f := range []struct {
 		meter

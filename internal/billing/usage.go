@@ -116,9 +116,9 @@ func (x part) lengths(p *accounting.UsagePeriod) (awake, asleep micro.Span) {
 
 // Use is the use of sandboxes, by their ids.
 type Use struct {
-	// Costs are their gross costs so far: the stored sum of ended periods, plus usage that is not in the sum yet.
+	// Costs are the gross costs so far: the stored sum of ended periods, plus usage that is not in the sum yet.
 	Costs map[string]sandbox.NanoUSD
-	// AwakeSince is when those that are awake were started or woken.
+	// AwakeSince has the times at which awake sandboxes were started or woken.
 	AwakeSince map[string]micro.Time
 }
 
@@ -263,7 +263,7 @@ func accountDays(periods []accounting.UsagePeriod) []accounting.AccountDay {
 	return slices.Collect(values(latest))
 }
 
-// values yields what the pointers of a map point to.
+// values yields the values that the pointers of a map point to.
 func values[K comparable, V any](m map[K]*V) iter.Seq[V] {
 	return func(yield func(V) bool) {
 		for _, v := range m {

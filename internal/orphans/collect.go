@@ -42,10 +42,10 @@ type judged struct {
 	kept string
 }
 
-// Collect records orphans, and destroys those that were seen twice and are older than the grace period.
-// EachPage must have read the rows. A removal that fails does not stop the others. Findings about objects
-// that disappeared or are now wanted are resolved. If anything could not be listed, nothing is destroyed or
-// resolved. It returns the findings with their actions.
+// Collect records orphans, and destroys those that were seen twice and are older than the grace period. EachPage must
+// have read the rows. A removal that fails does not stop the others. It resolves findings about objects that
+// disappeared or are now wanted. If anything could not be listed, it destroys and resolves nothing. It returns the
+// findings with their actions.
 func (v *Inventory) Collect(ctx context.Context) ([]sandbox.SweepFinding, error) {
 	if err := errors.Join(v.unlisted, v.unread); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Resolutions of findings about what an environment's sandboxes share.
+// Resolutions of findings about the shared resources of an environment.
 const (
 	resolvedRepaired = "the resync repaired it"
 	resolvedWell     = "it works again"
@@ -24,10 +24,9 @@ const (
 // sharedField names the shared resource of an environment's sandboxes, its gateway, in a finding.
 func sharedField(environmentID string) string { return "gateway of environment " + environmentID }
 
-// Repair asks the backend to repair what the sandboxes of each environment share, and records the problems.
-// timeout limits the repair of one environment. If not all rows were read, it repairs the environments of
-// those that were. A repair that fails does not stop the others. A backend without gateways has nothing to
-// repair.
+// Repair makes the backend repair the shared resources of each environment, and records the problems. timeout limits
+// the repair of one environment. If not all rows were read, it repairs the environments of those that were. A repair
+// that fails does not stop the others. A backend without gateways has nothing to repair.
 func (v *Inventory) Repair(ctx context.Context, timeout time.Duration) error {
 	if !v.x.Capabilities().Gateway {
 		return nil

@@ -110,7 +110,7 @@ func (s *Service) retainedSince(ctx context.Context, ttl time.Duration) (before 
 	return before, err
 }
 
-// all repeats a step until nothing is left.
+// all repeats a step until it has removed everything.
 func (s *Service) all(ctx context.Context, before micro.Time, step Step) (sum Purged, err error) {
 	for {
 		var done Purged

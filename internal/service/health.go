@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Health inspects a lease's sandbox. It wakes and records nothing and does not count as activity.
+// Health inspects a lease's sandbox. It wakes no sandbox, records nothing, and does not count as activity.
 type Health interface {
 	// LeaseUsage samples the sandbox's current usage. Errors: NotFound, LeaseEnded, Conflict (generation;
 	// ReasonInvalidState while the sandbox is being created), Unavailable.

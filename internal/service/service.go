@@ -43,8 +43,8 @@ type Environments interface {
 	// CreateOnly, such a creation is rolled back unless another request follows first.
 	PutEnvironment(ctx context.Context, p sandbox.PutEnvironment) (sandbox.Environment, error)
 	// CheckEnvironment returns the error with which PutEnvironment would refuse a request now. It changes nothing, and
-	// waits for no other request. Nil does not promise success: whether a registry has an image only the backend finds
-	// out.
+	// waits for no other request. Nil does not promise success, because only the backend can find out whether a registry
+	// has an image.
 	CheckEnvironment(ctx context.Context, p sandbox.PutEnvironment) error
 	// GetEnvironment returns an environment, including destroyed ones. After a purge only its name is left
 	// (PurgedAt). Errors: NotFound.
@@ -127,7 +127,7 @@ type Reports interface {
 	FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error
 	// Costs sums usage periods; an open period counts up to now.
 	Costs(ctx context.Context, q sandbox.CostQuery) (sandbox.CostReport, error)
-	// ListLLMCalls returns the latest calls of models, the newest first. Errors: Invalid.
+	// ListLLMCalls returns the latest model calls, newest first. Errors: Invalid.
 	ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sandbox.LLMCall, error)
 	// ListDrift returns drift findings.
 	ListDrift(ctx context.Context, f sandbox.DriftFilter) ([]sandbox.DriftFinding, error)

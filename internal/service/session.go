@@ -11,7 +11,7 @@ import (
 // records its input and output in order, without gap or repetition, up to MaxSessionRecording. The recording
 // is kept as long as the session's sandbox.
 type Sessions interface {
-	// CreateSession opens a session and wakes nothing. Errors: NotFound, LeaseEnded, Conflict (generation;
+	// CreateSession opens a session. It wakes no sandbox. Errors: NotFound, LeaseEnded, Conflict (generation;
 	// ReasonOtherSettings if the id names another session of this sandbox), Invalid.
 	CreateSession(ctx context.Context, r sandbox.LeaseRef, c sandbox.CreateSession) (sandbox.Session, error)
 	// GetSession returns a session. Errors: NotFound with ReasonSessionNotFound, also after the session was

@@ -9,8 +9,8 @@ import (
 
 // Workspaces reads workspaces out of sandboxes.
 type Workspaces interface {
-	// CollectWorkspace returns what was committed on the branch of a lease's workspace since the lease began. It wakes
-	// the sandbox and counts as activity. The caller closes the stream. Errors: those of Files; NotFound if there is no
+	// CollectWorkspace returns the commits on the branch of a lease's workspace since the lease began. It wakes the
+	// sandbox and counts as activity. The caller closes the stream. Errors: those of Files; NotFound if there is no
 	// workspace or no such branch; Conflict if a bundle would be empty; Failed if the repository cannot be used.
 	CollectWorkspace(ctx context.Context, r sandbox.LeaseRef, form sandbox.WorkspaceForm) (io.ReadCloser, error)
 	// PushWorkspace pushes the branch of a lease's workspace to its repository, under the environment's push_prefix. It
