@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// checkAmounts: an allotment takes off no more than there is, and the net is what it says.
+// checkAmounts checks that an allotment never exceeds the gross amount, and that the net amount is correct.
 func (b *bill) checkAmounts(a sandbox.Amounts) {
 	b.Helper()
 	if a.Included < 0 || a.Included > a.Gross || a.PlanFee < 0 || a.Net != a.Gross-a.Included+a.PlanFee {
@@ -46,7 +46,7 @@ func (b *bill) checkGroupsAgree() {
 	}
 }
 
-// checkAccounts: reports of everything sum up to the accounts, and reports of parts to the whole.
+// checkAccounts checks that full reports sum up to the accounts, and partial reports to the whole.
 func (b *bill) checkAccounts() {
 	b.Helper()
 	q := sandbox.CostQuery{To: b.query().To}
@@ -142,7 +142,7 @@ func (m *month) wantEightTimes(q sandbox.CostQuery) {
 	}
 }
 
-// TestACostNeverFallsWhileOthersRun: what a lease cost stays, while its account's plan includes less and less of it.
+// TestACostNeverFallsWhileOthersRun: the cost of a lease stays, while its account's plan covers less and less of it.
 func TestACostNeverFallsWhileOthersRun(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
@@ -170,7 +170,7 @@ func TestACostNeverFallsWhileOthersRun(t *testing.T) {
 	}
 }
 
-// TestAnAccountOwesThePlanOfItsLatestPriceBook: prices change in the middle of a month.
+// TestAnAccountOwesThePlanOfItsLatestPriceBook changes prices in the middle of a month.
 func TestAnAccountOwesThePlanOfItsLatestPriceBook(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
@@ -198,7 +198,7 @@ func TestAnAccountOwesThePlanOfItsLatestPriceBook(t *testing.T) {
 	}
 }
 
-// month is a ledger whose usage a test writes.
+// month is a ledger with usage that a test writes.
 type month struct {
 	*testing.T
 	store  *ledger.Store
@@ -249,7 +249,7 @@ func (m *month) sandbox(agent string, size sandbox.Resources) *ledger.Sandbox {
 	return s
 }
 
-// awake lets a sandbox be awake for a time and use the CPU, and sleep from then on.
+// awake keeps a sandbox awake for a time, in which it uses the CPU, and then puts it to sleep.
 func (m *month) awake(s *ledger.Sandbox, from, to time.Time, cpu time.Duration) {
 	m.Helper()
 	m.write(func(tx *ledger.Tx) error {

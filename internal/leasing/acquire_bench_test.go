@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// BenchmarkWarmAcquire takes sandboxes from a pool on a backend that answers at once: what is left is
-// this program's own part of a warm acquire, with two commits that are durable.
+// BenchmarkWarmAcquire takes sandboxes from a pool on a backend that answers immediately. It measures this program's
+// own part of a warm acquire, with two durable commits.
 func BenchmarkWarmAcquire(b *testing.B) {
 	b.Run("SQLite", func(b *testing.B) { warmAcquire(b, "sqlite://"+filepath.Join(b.TempDir(), "ledger.db")) })
 	b.Run("PostgreSQL", func(b *testing.B) { warmAcquire(b, postgrestest.New(b)) })
@@ -57,10 +57,10 @@ func warmAcquire(b *testing.B, url string) {
 	slices.Sort(took)
 	b.ReportMetric(took[len(took)/2].Seconds()*1e3, "p50-ms")
 	b.ReportMetric(spent.Seconds()*1e3/float64(b.N), "cpu-ms/acquire")
-	b.ReportMetric(0, "ns/op") // it has the pool's filling in it
+	b.ReportMetric(0, "ns/op") // it includes filling the pool
 }
 
-// fillPool makes what is missing of the pool and puts it to sleep.
+// fillPool creates the missing sandboxes of the pool and puts them to sleep.
 func fillPool(b *testing.B, engine *leasing.Service) {
 	b.Helper()
 	if err := engine.ReconcilePools(b.Context()); err != nil {
@@ -79,7 +79,7 @@ func fillPool(b *testing.B, engine *leasing.Service) {
 	}
 }
 
-// cpuTime is what this process has had of the processors.
+// cpuTime returns the CPU time of this process.
 func cpuTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used syscall.Rusage

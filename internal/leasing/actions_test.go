@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// everything is what can happen in a history.
+// everything has all actions of a history.
 var everything = map[string]func(*machine){
 	"acquire":    (*machine).acquire,
 	"again":      (*machine).acquire, // twice as often as the rest
@@ -42,7 +42,7 @@ var everything = map[string]func(*machine){
 	"crash":      (*machine).crash,
 	"fail":       (*machine).fail,
 	"cutOff":     (*machine).cutOff,
-	"part":       (*machine).cutOff, // this finds most
+	"part":       (*machine).cutOff, // finds most faults
 	"heal":       (*machine).heal,
 	"stepClock":  (*machine).stepClock,
 	"hang":       (*machine).hang,
@@ -80,7 +80,7 @@ func (m *machine) acquire() {
 	}
 }
 
-// batch acquires the leases of several agents of a game, each or all or none.
+// batch acquires the leases of several agents of a game, one by one or all-or-none.
 func (m *machine) batch() {
 	b := sandbox.AcquireBatch{EnvironmentID: m.game(), Owner: "test",
 		NoWait: rapid.Bool().Draw(m.T, "at once"), AllOrNone: rapid.Bool().Draw(m.T, "all or none")}
@@ -107,8 +107,8 @@ func (m *machine) batch() {
 	}
 }
 
-// checkBudget adds up, right after an acquire, what the month has cost and what the living leases cost
-// if they are awake and busy until they expire.
+// checkBudget checks the budget after an acquire. It sums the month's cost so far, and the cost of the live leases if
+// they are awake and busy until they expire.
 func (m *machine) checkBudget() {
 	at := m.now()
 	month := time.Date(at.UTC().Year(), at.UTC().Month(), 1, 0, 0, 0, 0, time.UTC)
@@ -219,7 +219,7 @@ func (m *machine) sleep() {
 	_ = m.call(func(ctx context.Context) error {
 		_, err := m.at.engine.Sleep(ctx, r)
 		return err
-	}, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Conflict) // a command may run
+	}, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Conflict) // a command may be running
 }
 
 func (m *machine) wake() {
@@ -231,7 +231,7 @@ func (m *machine) wake() {
 	}, sandbox.NotFound, sandbox.LeaseEnded)
 }
 
-// outdated asks for something in another generation than the present one.
+// outdated sends a request for a generation other than the current one.
 func (m *machine) outdated() {
 	r := m.lease()
 	before := m.shown(r.ID)
@@ -346,7 +346,7 @@ func (m *machine) burn() {
 	}
 }
 
-// existing draws a sandbox that exists, "" where none does.
+// existing draws an existing sandbox, "" if there is none.
 func (m *machine) existing() string {
 	if len(m.known.before.boxes) == 0 {
 		return ""
@@ -377,8 +377,7 @@ func (m *machine) stop() {
 	m.rest()
 }
 
-// plant makes a sandbox with the ledger's label that no row knows. A ledger that never knew a sandbox
-// would not judge it.
+// plant creates a sandbox with the ledger's label and no row. A ledger that never had a sandbox would not judge it.
 func (m *machine) plant() {
 	if len(m.known.before.rows) == 0 {
 		m.Skip()
@@ -412,7 +411,7 @@ func (m *machine) fail() {
 	m.arm(rapid.IntRange(1, 5).Draw(m.T, "calls"), refused, lost, broken)
 }
 
-// cutOff has the reconciler die or freeze at its next call of an operation.
+// cutOff makes the reconciler die or freeze at its next call of an operation.
 func (m *machine) cutOff() { m.arm(1, dies, diesDone, freezes, frozen) }
 
 func (m *machine) hang() { m.arm(1, hung, late, slow) }
@@ -423,7 +422,7 @@ func (m *machine) disconnect() {
 	m.rest()
 }
 
-// heal ends all faults, and lets arrive what frozen reconcilers had begun.
+// heal ends all faults, and lets the calls of frozen reconcilers arrive.
 func (m *machine) heal() {
 	m.Log("heal")
 	m.host.faults.heal()

@@ -40,7 +40,7 @@ func newArchiveServer(t *testing.T, limits ...gitmirror.Limits) (*archiveServer,
 		case r.Header.Get("X-Key") != secretValue && r.URL.Query().Get("signature") != secretValue:
 			http.Error(w, "no", http.StatusForbidden)
 		default:
-			_, _ = w.Write(content) // the client reports it
+			_, _ = w.Write(content) // the client reports the error
 		}
 	}))
 	t.Cleanup(b.Close)
@@ -55,7 +55,7 @@ func newArchiveServer(t *testing.T, limits ...gitmirror.Limits) (*archiveServer,
 	return b, store
 }
 
-// serve serves a file, and returns it as an environment names it.
+// serve serves a file, and returns it in the form of an environment's setting.
 func (b *archiveServer) serve(name string, content []byte) sandbox.Archive {
 	b.objects["/"+name] = content
 	sum := sha256.Sum256(content)
@@ -65,7 +65,7 @@ func (b *archiveServer) serve(name string, content []byte) sandbox.Archive {
 	}
 }
 
-// packed serves a compressed tar stream, which write makes.
+// packed serves a compressed tar stream with the content that write makes.
 func (b *archiveServer) packed(t *testing.T, name string, compress func(io.Writer) (io.WriteCloser, error),
 	write func(w *tar.Writer) error) sandbox.Archive {
 	t.Helper()
@@ -156,7 +156,7 @@ func TestAnArchiveThatCannotBeUnpackedFailsTheLease(t *testing.T) {
 	}
 }
 
-// The contract of backends has more rows of names and links that leave the target: see executortest.
+// The contract of backends covers more names and links that leave the target: see executortest.
 func TestArchivesWithTooMuchOrWithNamesThatLeaveFailTheLease(t *testing.T) {
 	b, store := newArchiveServer(t, gitmirror.Limits{PackBytes: 100_000, TreeBytes: 1 << 20})
 	zeros := func(w *tar.Writer) error {
@@ -170,7 +170,7 @@ func TestArchivesWithTooMuchOrWithNamesThatLeaveFailTheLease(t *testing.T) {
 		return errors.Join(err, writeErr)
 	}
 	entries := func(w *tar.Writer) (err error) {
-		for range 5000 { // they have 512 bytes each, and nothing else
+		for range 5000 { // each has 512 bytes and no content
 			err = errors.Join(err, w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "file", Mode: 0o644}))
 		}
 		return err
@@ -204,7 +204,7 @@ func TestArchivesWithTooMuchOrWithNamesThatLeaveFailTheLease(t *testing.T) {
 	}
 }
 
-// zeroReader has no end.
+// zeroReader returns zeros without end.
 type zeroReader struct{}
 
 func (zeroReader) Read(p []byte) (int, error) {

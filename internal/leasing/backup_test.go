@@ -24,8 +24,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestABackupUnderLoadLosesNothing takes backups while players come and go, and restores them to the same
-// database and to the other one.
+// TestABackupUnderLoadLosesNothing takes backups while players come and go, and restores them to the same database and
+// to the other one.
 func TestABackupUnderLoadLosesNothing(t *testing.T) {
 	t.Parallel()
 	sqlite := func(t *testing.T) string { return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db") }
@@ -74,7 +74,7 @@ func TestABackupUnderLoadLosesNothing(t *testing.T) {
 	}
 }
 
-// wantAlike compares all that a ledger has with what its restored backup has.
+// wantAlike compares a ledger with its restored backup.
 func wantAlike(t *testing.T, was, is *leasing.Service) {
 	t.Helper()
 	if d := cmp.Diff(costsByLease(t, was), costsByLease(t, is)); d != "" {
@@ -99,7 +99,7 @@ func wantAlike(t *testing.T, was, is *leasing.Service) {
 	}
 }
 
-// leasesOf lists leases without where the ledger's events end, which the restoration is one of.
+// leasesOf lists leases without the position of the ledger's events, because the restoration is an event.
 func leasesOf(t *testing.T, e *leasing.Service) []sandbox.Lease {
 	t.Helper()
 	leases, err := e.ListLeases(t.Context(), sandbox.LeaseFilter{})
@@ -112,7 +112,7 @@ func leasesOf(t *testing.T, e *leasing.Service) []sandbox.Lease {
 	return leases
 }
 
-// openEngine serves the ledger at a URL with a backend of its own, until the test ends.
+// openEngine serves the ledger at a URL with its own backend, until the test ends.
 func openEngine(t *testing.T, url string) *leasing.Service {
 	t.Helper()
 	store, err := ledger.Open(t.Context(), url, ledger.Options{})
@@ -156,7 +156,7 @@ func costsByLease(t *testing.T, e *leasing.Service) map[string]sandbox.CostRow {
 	return costs
 }
 
-// play is players that each lease a sandbox once, and release it.
+// play has players that each lease a sandbox once, and release it.
 type play struct {
 	t       *testing.T
 	ctx     context.Context
@@ -165,7 +165,7 @@ type play struct {
 	count   atomic.Int64
 
 	mu    sync.Mutex // guards ended
-	ended []string   // leases whose end was acknowledged
+	ended []string   // leases with an acknowledged end
 }
 
 func startPlay(t *testing.T, e *leasing.Service) *play {
@@ -183,7 +183,7 @@ func startPlay(t *testing.T, e *leasing.Service) *play {
 }
 
 func (p *play) one(e *leasing.Service, agent string) {
-	ctx := context.Background() // a player who has begun comes to an end
+	ctx := context.Background() // a player who has begun finishes
 	_, err := e.Acquire(ctx, sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
 	if err == nil {
 		_, err = e.Release(ctx, sandbox.LeaseRef{ID: sandbox.LeaseID(agent, game)})
@@ -199,7 +199,7 @@ func (p *play) one(e *leasing.Service, agent string) {
 	p.count.Add(1)
 }
 
-// await waits until n more leases have ended, or one could not.
+// await waits until n more leases have ended, or one could not end.
 func (p *play) await(n int64) {
 	p.t.Helper()
 	until := p.count.Load() + n
@@ -218,8 +218,8 @@ func (p *play) stop() {
 	p.players.Wait()
 }
 
-// TestASandboxNewerThanTheBackupIsAdopted restores a backup, or a copy of the disk, that does not know a living
-// sandbox, long after the leases that it does know would have ended, unused.
+// TestASandboxNewerThanTheBackupIsAdopted restores a backup, or a copy of the disk, that does not contain a live
+// sandbox. By then the unused leases in the backup would have ended long ago.
 func TestASandboxNewerThanTheBackupIsAdopted(t *testing.T) {
 	t.Run("backup", func(t *testing.T) {
 		restoredOlderThanASandbox(t, func(w *world, file string) {
@@ -270,7 +270,7 @@ func restoredOlderThanASandbox(t *testing.T, take, putBack func(w *world, file s
 			w.Fatal(err)
 		}
 		w.close()
-		later(24 * time.Hour) // both are in use all the time, and the backup does not know
+		later(24 * time.Hour) // both are in use all the time, which the backup does not show
 		w.url = "sqlite://" + filepath.Join(filepath.Dir(w.path), "restored.db")
 		putBack(w, file)
 		w.open()
@@ -302,8 +302,8 @@ func restoredOlderThanASandbox(t *testing.T, take, putBack func(w *world, file s
 	})
 }
 
-// TestASandboxThatWaitedInAPoolAtABackupIsNotGivenOut: a lease may have had it since, and with it what an
-// agent left there.
+// TestASandboxThatWaitedInAPoolAtABackupIsNotGivenOut: a lease may have had it since, and an agent may have left data
+// in it.
 func TestASandboxThatWaitedInAPoolAtABackupIsNotGivenOut(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

@@ -15,11 +15,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// seats is how many leases a table has.
+// seats is the number of leases of a table.
 const seats = 50
 
-// BenchmarkTable acquires the leases of a table on a backend that answers at once, by one batch and by as many single
-// acquires, ten at a time, as Terraform makes them.
+// BenchmarkTable acquires the leases of a table on a backend that answers immediately, by one batch and by single
+// acquires, ten at a time, as Terraform does.
 func BenchmarkTable(b *testing.B) {
 	databases := map[string]func(*testing.B) string{
 		"SQLite":     func(b *testing.B) string { return "sqlite://" + filepath.Join(b.TempDir(), "ledger.db") },
@@ -59,7 +59,7 @@ func acquireTables(b *testing.B, url string, acquire func(*testing.B, *leasing.S
 	}
 	b.ReportMetric(took.Seconds()*1e3/float64(b.N), "ms/table")
 	b.ReportMetric(spent.Seconds()*1e3/float64(b.N), "cpu-ms/table")
-	b.ReportMetric(0, "ns/op") // it has the environment in it
+	b.ReportMetric(0, "ns/op") // it includes creating the environment
 }
 
 func asBatch(b *testing.B, engine *leasing.Service, table sandbox.AcquireBatch) {

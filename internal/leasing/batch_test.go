@@ -17,7 +17,7 @@ import (
 // seat is the n-th agent at a table.
 func seat(n int) string { return fmt.Sprintf("did:plc:seat%d", n) }
 
-// tableOf asks for the leases of n agents, all or none.
+// tableOf returns an all-or-none batch of leases for n agents.
 func tableOf(n int) sandbox.AcquireBatch {
 	b := sandbox.AcquireBatch{EnvironmentID: game, Owner: "test", AllOrNone: true}
 	for i := range n {
@@ -46,7 +46,7 @@ func (w *world) failOne(op fake.Op, n int32, err error) {
 	})
 }
 
-// wantAllGone checks that of n seats none has a lease that lives, or a sandbox.
+// wantAllGone checks that none of n seats has a live lease or a sandbox.
 func (w *world) wantAllGone(n int) {
 	w.Helper()
 	for i := range n {
@@ -63,7 +63,7 @@ func (w *world) wantAllGone(n int) {
 func TestABatchIsAcceptedInOneCommit(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close()
-		var ticks atomic.Int64 // each commit has a moment of its own
+		var ticks atomic.Int64 // each commit has its own time
 		w.now = func() time.Time { return time.Now().Add(time.Duration(ticks.Add(1)) * time.Microsecond) }
 		w.open()
 		w.environment(withPool(20))
@@ -85,7 +85,7 @@ func TestABatchIsAcceptedInOneCommit(t *testing.T) {
 	})
 }
 
-// TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem: for good, and for now.
+// TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem covers permanent and transient failures.
 func TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem(t *testing.T) {
 	for name, cause := range map[string]*sandbox.Error{
 		"ForGood":    sandbox.Errorf(sandbox.Failed, "exec format error"),
@@ -114,7 +114,7 @@ func TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem(t *testing.T) {
 				}
 				used := w.costs().AwakeSeconds
 				later(time.Hour)
-				if more := w.costs().AwakeSeconds - used; more > 3600 { // of ann's alone, who sleeps by then
+				if more := w.costs().AwakeSeconds - used; more > 3600 { // ann's alone, who sleeps by then
 					t.Errorf("the batch is billed on for %.0f s", more)
 				}
 				for i, r := range w.acquireBatch(b) {
@@ -185,7 +185,7 @@ func TestABatchOfAllOrNoneReplacesWhatThePoolHasLost(t *testing.T) {
 	}
 }
 
-// TestAHalfMadeBatchGoesOnWhenItsProcessDies: its leases begin, and the same batch sent again finds them.
+// TestAHalfMadeBatchGoesOnWhenItsProcessDies: its leases begin, and a repeated request for the batch finds them.
 func TestAHalfMadeBatchGoesOnWhenItsProcessDies(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -207,7 +207,7 @@ func TestAHalfMadeBatchGoesOnWhenItsProcessDies(t *testing.T) {
 	})
 }
 
-// TestAHalfMadeBatchEndsWholeWhenItsProcessDies: what fails once another process works on it ends all of it.
+// TestAHalfMadeBatchEndsWholeWhenItsProcessDies: a failure while another process works on it ends the whole batch.
 func TestAHalfMadeBatchEndsWholeWhenItsProcessDies(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -227,8 +227,8 @@ func TestAHalfMadeBatchEndsWholeWhenItsProcessDies(t *testing.T) {
 	})
 }
 
-// dieAmid has another process take a batch on that dies once made of its sandboxes exist. The returned function lets
-// its late answers arrive.
+// dieAmid makes another process accept a batch and die once made of its sandboxes exist. The returned function lets its
+// late answers arrive.
 func (w *world) dieAmid(b sandbox.AcquireBatch, made int32) (closed func()) {
 	dead, dying := make(chan struct{}), w.newEngine(w.store)
 	var spawns atomic.Int32
@@ -249,7 +249,7 @@ func (w *world) dieAmid(b sandbox.AcquireBatch, made int32) (closed func()) {
 	return func() { close(dead); cancel(); <-gone }
 }
 
-// TestABatchComesToItsEndWhenItsCallerLeaves: what was accepted begins, or ends, also if its caller has gone.
+// TestABatchComesToItsEndWhenItsCallerLeaves: accepted leases begin or end, even if the caller has left.
 func TestABatchComesToItsEndWhenItsCallerLeaves(t *testing.T) {
 	for name, cause := range map[string]error{
 		"Begins": nil,
@@ -280,7 +280,8 @@ func TestABatchComesToItsEndWhenItsCallerLeaves(t *testing.T) {
 	}
 }
 
-// TestALeaseThatABatchRolledBackIsCreatedForOthers: an agent whose lease was pending for a batch that fails still gets one.
+// TestALeaseThatABatchRolledBackIsCreatedForOthers: an agent whose lease was pending for a failed batch still gets a
+// lease.
 func TestALeaseThatABatchRolledBackIsCreatedForOthers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -307,7 +308,7 @@ func TestALeaseThatABatchRolledBackIsCreatedForOthers(t *testing.T) {
 		synctest.Wait()
 		close(held)
 		<-acquired
-		if err != nil && sandbox.CodeOf(err) != sandbox.Failed { // its own sandbox may be the one that failed first
+		if err != nil && sandbox.CodeOf(err) != sandbox.Failed { // its own sandbox may have failed first
 			t.Fatal(err)
 		}
 		if err == nil && (got.Lease.Generation != 2 || got.Lease.Status != sandbox.LeaseActive) {

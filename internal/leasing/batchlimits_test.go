@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestBatchesNeverLeaseMoreThanAllowed lets batches, each and all or none, come at once to two engines on one ledger,
-// on a backend that fails now and then. The events tell how many leases there were at once.
+// TestBatchesNeverLeaseMoreThanAllowed sends single and all-or-none batches at the same time to two engines on one
+// ledger, on a backend that fails now and then. The events show how many leases existed at the same time.
 func TestBatchesNeverLeaseMoreThanAllowed(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range databases {
@@ -46,7 +46,7 @@ func TestBatchesNeverLeaseMoreThanAllowed(t *testing.T) {
 			}
 			players.Wait()
 			c.rest()
-			// A ceiling counts leases until their sandboxes are gone, and a budget those that live.
+			// A ceiling counts leases until their sandboxes are gone. A budget counts the live ones.
 			if n := c.mostAtOnce("catan-1", sandbox.EventDeleted); n > ceiling || n < ceiling-2 {
 				t.Errorf("there were %d leases at once, and the ceiling is %d", n, ceiling)
 			}
@@ -57,7 +57,7 @@ func TestBatchesNeverLeaseMoreThanAllowed(t *testing.T) {
 	}
 }
 
-// casino is two engines with loops on one ledger and one backend.
+// casino has two engines with loops on one ledger and one backend.
 type casino struct {
 	*testing.T
 	engines []*leasing.Service
@@ -121,7 +121,7 @@ func (c *casino) environment(p sandbox.PutEnvironment) {
 	}
 }
 
-// play sends batches of agents that others name too, and releases some of what it gets.
+// play sends batches of agents that other batches name too, and releases some of the leases.
 func (c *casino) play(dice *rand.Rand, n int, tenant *sandbox.Tenant) {
 	engine := c.engines[n%2]
 	for range 12 {
@@ -157,7 +157,7 @@ func (c *casino) mayFail(err error) {
 	}
 }
 
-// rest waits until every sandbox on the backend is a living lease's, and every living lease has one.
+// rest waits until every sandbox on the backend belongs to a live lease, and every live lease has one.
 func (c *casino) rest() {
 	c.Helper()
 	c.backend.Fault(fake.OpSpawn, nil)

@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestABudgetReservesAWholeTTLForWhatIsInUse: a lease in which a command runs may live for a whole TTL from now on, an
+// TestABudgetReservesAWholeTTLForWhatIsInUse: a lease with a running command may live for a whole TTL from now on, an
 // unused one only for the rest of its TTL.
 func TestABudgetReservesAWholeTTLForWhatIsInUse(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -33,7 +33,7 @@ func TestABudgetReservesAWholeTTLForWhatIsInUse(t *testing.T) {
 	})
 }
 
-// reserved is what the game's budget keeps for living leases.
+// reserved returns what the game's budget reserves for live leases.
 func (w *world) reserved() sandbox.NanoUSD {
 	w.Helper()
 	env, err := w.engine.GetEnvironment(w.Context(), game)
@@ -44,7 +44,7 @@ func (w *world) reserved() sandbox.NanoUSD {
 }
 
 // TestABudgetReservesTheNextHour: however long a lease may live, it reserves its next hour with a quarter of its CPU
-// limit, and at the end of a month what is left of it.
+// limit, or the rest of the month if that is shorter.
 func TestABudgetReservesTheNextHour(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close()
@@ -64,8 +64,8 @@ func TestABudgetReservesTheNextHour(t *testing.T) {
 	})
 }
 
-// TestLeasesEndWithin30sOfTheBudgetBeingSpent has three leases use all of their CPU, of which the ledger only knows from
-// readings, and compares their end with the moment at which the budget was truly spent.
+// TestLeasesEndWithin30sOfTheBudgetBeingSpent makes three leases use all of their CPU, which the ledger knows only from
+// readings. It compares their end with the time at which the budget was really spent.
 func TestLeasesEndWithin30sOfTheBudgetBeingSpent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -103,7 +103,8 @@ func TestLeasesEndWithin30sOfTheBudgetBeingSpent(t *testing.T) {
 	})
 }
 
-// TestAWarmPoolEndsWithTheBudget: what waits costs the environment too, and is made again once there is a budget.
+// TestAWarmPoolEndsWithTheBudget: waiting sandboxes cost the environment too, and are created again once there is a
+// budget.
 func TestAWarmPoolEndsWithTheBudget(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -135,7 +136,7 @@ func TestAWarmPoolEndsWithTheBudget(t *testing.T) {
 	})
 }
 
-// spent is what the game's budget counts as spent.
+// spent returns the spent part of the game's budget.
 func (w *world) spent() sandbox.NanoUSD {
 	w.Helper()
 	env, err := w.engine.GetEnvironment(w.Context(), game)

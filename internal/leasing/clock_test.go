@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestAClockThatIsSetEndsNoLeaseEarlyOrLate sets the clock of a busy host forward and back:
-// nothing ends early, everything ends when its time has passed, and the time that was used is paid.
+// TestAClockThatIsSetEndsNoLeaseEarlyOrLate sets the clock of a busy host forward and back. Nothing ends early,
+// everything ends when its time has passed, and used time is billed.
 func TestAClockThatIsSetEndsNoLeaseEarlyOrLate(t *testing.T) {
 	t.Parallel()
 	h := ledgertest.NewHost()

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// BenchmarkCommand runs commands one after another, in a backend that takes no time: what is left is the ledger's.
+// BenchmarkCommand runs commands one after another, in a backend that takes no time. It measures the ledger's part.
 func BenchmarkCommand(b *testing.B) {
 	for name, url := range map[string]func(b *testing.B) string{
 		"SQLite":     func(b *testing.B) string { return "sqlite://" + filepath.Join(b.TempDir(), "ledger.db") },

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A companion as large as its sandbox doubles what the budget keeps for a lease, and what a lease may not exceed.
+// A companion as large as its sandbox doubles what the budget reserves for a lease, and what a lease may not exceed.
 func TestTheBudgetCountsCompanions(t *testing.T) {
 	inWorld(t, func(w *world) {
 		with := func(monthly sandbox.NanoUSD, companions sandbox.Companions) {
@@ -31,7 +31,7 @@ func TestTheBudgetCountsCompanions(t *testing.T) {
 		size := sandbox.EnvironmentSpec{}.WithDefaults().Resources
 		twice := sandbox.Companions{"db": sandbox.Companion{Image: "player", Resources: size}}
 		with(100*sandbox.USD, twice)
-		// The tested backend runs no companions: bob's lease ends as its sandbox starts, which waits here.
+		// The tested backend runs no companions: bob's lease ends when its sandbox starts, which waits here.
 		seen := make(chan struct{})
 		w.backend.Fault(fake.OpSpawn, func(ctx context.Context) error {
 			select {

@@ -10,7 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Programs in sandboxes read these keys: for JavaScript those in camel case, which other executors of agents have too.
+// Programs in sandboxes read these keys: JavaScript programs those in camel case, which other executors of agents have
+// too.
 func TestTheFileOfALeaseHasTheKeysThatProgramsReadInBothSpellings(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG })

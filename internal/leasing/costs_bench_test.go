@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The size of a large month: 20,000 leases of 50 periods each, within two or three days each.
+// The size of a large month: 20,000 leases with 50 periods each, within two or three days for each lease.
 const (
 	benchLeases  = 20_000
 	benchPeriods = 1_000_000
@@ -52,7 +52,7 @@ func BenchmarkCostsOfAMonth(b *testing.B) {
 	}
 }
 
-// benchLedger makes an engine on a ledger with a month of closed periods.
+// benchLedger returns an engine on a ledger with a month of closed periods.
 func benchLedger(b *testing.B, month time.Time) *leasing.Service {
 	path := filepath.Join(b.TempDir(), "ledger.db")
 	store, err := ledger.Open(b.Context(), "sqlite://"+path,
@@ -84,8 +84,8 @@ func benchLedger(b *testing.B, month time.Time) *leasing.Service {
 	return engine
 }
 
-// fillMonth adds leases and their periods by SQL: each period is of 54 minutes and begins when the one
-// before it ends; each lease begins on one of the first 28 days.
+// fillMonth adds leases and their periods by SQL. Each period lasts 54 minutes and begins at the end of the previous
+// one. Each lease begins on one of the first 28 days.
 func fillMonth(b *testing.B, path string, month time.Time) {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {

@@ -22,9 +22,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestCostsAreTheSumOfUsagePeriods compares reports of random usage, times, groups and filters with
-// what the usage periods come to when they are added up by other means, before usage is rolled up,
-// while it is, and after.
+// TestCostsAreTheSumOfUsagePeriods compares reports of random usage, times, groups and filters with an independent sum
+// of the usage periods, before, during and after the roll-up.
 func TestCostsAreTheSumOfUsagePeriods(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -50,15 +49,15 @@ func TestCostsAreTheSumOfUsagePeriods(t *testing.T) {
 	})
 }
 
-// TestThePastIsReportedAsItWas asks for costs up to a moment at that moment, and again much later.
+// TestThePastIsReportedAsItWas asks for costs up to a time at that time, and again much later.
 func TestThePastIsReportedAsItWas(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
 		b := newBill(t, r)
-		b.noCPU = true // CPU time is spread over its period, whose end is not known yet
+		b.noCPU = true // CPU time is spread over its period, whose end is still unknown
 		b.use()
 		b.use()
-		b.pass(time.Microsecond) // what begins at a moment is not before it
+		b.pass(time.Microsecond) // a period that begins at a time is not before it
 		then := b.now
 		was := b.costs(sandbox.CostQuery{})
 		for range rapid.IntRange(1, 6).Draw(r, "steps") {
@@ -71,7 +70,7 @@ func TestThePastIsReportedAsItWas(t *testing.T) {
 	})
 }
 
-// TestUsageIsRolledUpOnce lets several engines roll up the same usage at once, and again.
+// TestUsageIsRolledUpOnce makes several engines roll up the same usage at the same time, and again.
 func TestUsageIsRolledUpOnce(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -94,11 +93,11 @@ func TestUsageIsRolledUpOnce(t *testing.T) {
 	})
 }
 
-// bill is a ledger with sandboxes whose use is drawn at random.
+// bill is a ledger with sandboxes of random use.
 type bill struct {
 	*rapid.T
 	now       time.Time
-	shown     atomic.Int64 // now in microseconds of Unix time, for the engine, which looks while the test lets time pass
+	shown     atomic.Int64 // the engine's clock in Unix microseconds; it reads while the test lets time pass
 	store     *ledger.Store
 	engine    *leasing.Service
 	sandboxes []*ledger.Sandbox
@@ -106,7 +105,7 @@ type bill struct {
 	noCPU     bool
 }
 
-// billBooks take turns: one charges sleep, one includes more than is used of something.
+// billBooks alternate: one charges sleep, one includes more of something than is used.
 var billBooks = []sandbox.PriceBook{
 	func() sandbox.PriceBook {
 		book := pricing.Cloudflare()
@@ -179,7 +178,7 @@ func (b *bill) pass(d time.Duration) {
 	b.shown.Store(b.now.UnixMicro())
 }
 
-// use lets time pass and some sandboxes change their state.
+// use lets time pass, and changes the state of some sandboxes.
 func (b *bill) use() {
 	b.Helper()
 	b.pass(time.Duration(rapid.Int64Range(0, int64(50*time.Hour/time.Microsecond)).Draw(b.T, "passes")) * time.Microsecond)
@@ -279,7 +278,7 @@ func (b *bill) check(q sandbox.CostQuery) sandbox.CostRow {
 	return got
 }
 
-// checkSums compares what leases cost, and what the budget of this month has spent, with the usage periods. Both are
+// checkSums compares the costs of leases, and the spent part of this month's budget, with the usage periods. Both are
 // read from sums of ended usage.
 func (b *bill) checkSums() {
 	b.Helper()
@@ -304,7 +303,7 @@ func (b *bill) checkSums() {
 	}
 }
 
-// gross adds up the selected usage periods.
+// gross sums the selected usage periods.
 func (b *bill) gross(q sandbox.CostQuery) sandbox.NanoUSD {
 	b.Helper()
 	var sum sandbox.CostRow
@@ -345,7 +344,7 @@ func (b *bill) begun(q sandbox.CostQuery) (n int64) {
 	return n
 }
 
-// addUp adds a period day by day, in fractions: what the days' parts cost, each rounded half up.
+// addUp adds the cost of a period day by day, in fractions, each rounded half up.
 func (b *bill) addUp(sum *sandbox.CostRow, p *accounting.UsagePeriod, q sandbox.CostQuery) {
 	end := p.EndedAt.Time()
 	if p.EndedAt == 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// crash has a sandbox stop by itself, and lets that be noticed.
+// crash makes a sandbox stop on its own, and lets the loop notice it.
 func (w *world) crash(sandboxID string, outOfMemory bool) {
 	w.Helper()
 	w.backend.Change(sandboxID, func(o *driver.Observation) {
@@ -48,7 +48,7 @@ func TestSandboxThatStopsIsStartedAgainInPlace(t *testing.T) {
 					len(again.Drift) != 1 || again.Drift[0].Kind != kind {
 					t.Errorf("it is %+v", again)
 				}
-				later(time.Minute) // it runs, and all is well
+				later(time.Minute) // it runs again, and has recovered
 				if well := w.sandboxIs(sandbox.SandboxReady, ""); len(well.Drift) != 0 {
 					t.Errorf("the drift is %+v", well.Drift)
 				}
@@ -173,7 +173,7 @@ func TestCommandThatASandboxesStopCutOffSaysSo(t *testing.T) {
 			t.Errorf("the command ended with %v", err)
 		}
 		w.backend.Fault(fake.OpExec, nil)
-		w.exec(annLease, "echo") // also without a loop the next use starts it
+		w.exec(annLease, "echo") // even without a loop, the next use starts it
 	})
 }
 
@@ -192,7 +192,7 @@ func TestWarmPoolReplacesASandboxThatStops(t *testing.T) {
 	})
 }
 
-// TestASilentRestartIsAFinding has a sandbox stop and start again between two looks, on a backend that counts starts.
+// TestASilentRestartIsAFinding makes a sandbox stop and start again between two looks, on a backend that counts starts.
 func TestASilentRestartIsAFinding(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.backend.Record()
@@ -246,7 +246,7 @@ func TestASandboxThatStopsInItsSleepWasExpectedToRest(t *testing.T) {
 	})
 }
 
-// The lease follows a sandbox that was paused from outside; its finding does not say that it was let go on.
+// The lease follows a sandbox that was paused from outside. Its finding does not say that the sandbox was resumed.
 func TestAPauseFromOutsideIsFollowed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

@@ -19,9 +19,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestADatabaseThatMisbehavesLosesNothing breaks the connections to PostgreSQL, and the server, under
-// load, in several ways. Whoever is told to try again does; in the end everything acknowledged has
-// happened, and nothing twice.
+// TestADatabaseThatMisbehavesLosesNothing breaks the connections to PostgreSQL, and the server, under load, in several
+// ways. Callers retry when told so. In the end, everything acknowledged has happened, and nothing has happened twice.
 func TestADatabaseThatMisbehavesLosesNothing(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)
@@ -73,8 +72,8 @@ func TestADatabaseThatMisbehavesLosesNothing(t *testing.T) {
 	g.check()
 }
 
-// TestLongConnectionsThatCarryNothingAreGivenUp leaves every connection open and silent for ever, as a
-// firewall does that has dropped their state.
+// TestLongConnectionsThatCarryNothingAreGivenUp leaves every connection open and silent for ever, like a firewall that
+// has dropped their state.
 func TestLongConnectionsThatCarryNothingAreGivenUp(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("waits for 75 s: set SANDBOX_TEST_LONG=1, or run make test-long")
@@ -100,7 +99,7 @@ func TestLongConnectionsThatCarryNothingAreGivenUp(t *testing.T) {
 	g.check()
 }
 
-// brawl is a game whose agents live and die, over and over.
+// brawl is a game whose agents live and die again and again.
 type brawl struct {
 	*testing.T
 	store  *ledger.Store
@@ -111,7 +110,7 @@ type brawl struct {
 
 	mu    sync.Mutex     // guards what follows
 	lives map[string]int // acknowledged deaths of each agent
-	told  int            // how often a request was put off
+	told  int            // number of Unavailable answers
 	news  chan struct{}
 }
 
@@ -156,7 +155,7 @@ func startGame(t *testing.T, url string) *brawl {
 	return g
 }
 
-// play lets an agent live and die until the game ends. Each request is repeated until it is answered.
+// play makes an agent live and die until the game ends. It repeats each request until it is answered.
 func (g *brawl) play(agent string) {
 	for life := 1; g.ctx.Err() == nil; life++ {
 		var l sandbox.Lease
@@ -189,7 +188,7 @@ func (g *brawl) play(agent string) {
 	}
 }
 
-// insist asks until it is answered, and reports whether it was before the game ended.
+// insist repeats a request until it is answered, and reports whether that was before the end of the game.
 func (g *brawl) insist(ask func() error) bool {
 	for {
 		err := ask()
@@ -245,7 +244,7 @@ func (g *brawl) stop() {
 	g.wg.Wait()
 }
 
-// check compares what was acknowledged with what the events tell.
+// check compares the acknowledged requests with the events.
 func (g *brawl) check() {
 	g.Helper()
 	events, err := allEvents(g.Context(), g.engine)

@@ -18,11 +18,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestADayOfABusyServer runs a reconciler for a day of its own time: hundreds of leases in many games,
-// used, slept, renewed, ended by their games or by their time, taken from warm pools; sandboxes that
-// crash and vanish; an engine that fails now and then; a reconciler that is killed every few hours.
-// At the end of the day it needs no more memory than in the morning, an idle process has no more goroutines than
-// one that has just begun, and all is accounted for. It runs beside no other test, because it counts the memory of all.
+// TestADayOfABusyServer runs a reconciler for a day of its own time. Hundreds of leases in many games are used, sleep,
+// are renewed, end by their games or by their time, or come from warm pools. Sandboxes crash and vanish, the engine
+// fails now and then, and the reconciler is killed every few hours. At the end of the day, the process needs no more
+// memory than in the morning. An idle process has no more goroutines than a new one, and all usage is accounted for.
+// The test is not parallel, because it measures the memory of the whole process.
 func TestADayOfABusyServer(t *testing.T) {
 	dir := memoryDir(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -43,20 +43,20 @@ func TestADayOfABusyServer(t *testing.T) {
 	})
 }
 
-// day is a busy server's.
+// day is the day of a busy server.
 type day struct {
 	*testing.T
 	host     *host
 	at       *process
 	rand     *rand.Rand
-	pace     int // things that happen in ten minutes
+	pace     int // actions in ten minutes
 	live     []int64
 	sent     map[string]sandbox.Condition
 	leased   int
 	measured []need
 }
 
-// need is what a process needs after an hour.
+// need is what a process uses after an hour.
 type need struct {
 	heap  uint64 // bytes
 	alive int    // leases
@@ -88,7 +88,7 @@ func newDay(t *testing.T, url string) *day {
 
 func gameOf(i int) string { return fmt.Sprintf("game-%d", i) }
 
-// game returns one of several kinds of games.
+// game returns a game of one of several kinds.
 func (d *day) game(i int) sandbox.PutEnvironment {
 	idle, hour := sandbox.Duration(10*time.Minute), sandbox.Duration(time.Hour)
 	p := sandbox.PutEnvironment{ID: gameOf(i), Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
@@ -118,7 +118,7 @@ func (d *day) kill() {
 
 func (d *day) close() { d.at.awaitGone() }
 
-// must fails on an error whose code is not one of a busy day.
+// must fails on an error whose code is not expected on a busy day.
 func (d *day) must(err error) {
 	d.Helper()
 	switch sandbox.CodeOf(err) {
@@ -129,7 +129,7 @@ func (d *day) must(err error) {
 	}
 }
 
-// tenMinutes lets everybody do something, and time pass.
+// tenMinutes makes all actors do something, and lets ten minutes pass.
 func (d *day) tenMinutes() {
 	for range d.pace {
 		d.something()
@@ -138,7 +138,7 @@ func (d *day) tenMinutes() {
 	synctest.Wait()
 }
 
-// something is what an agent, its orchestrator, its game or its engine does.
+// something is an action of an agent, its orchestrator, its game or its engine.
 func (d *day) something() {
 	ctx, cancel := context.WithTimeout(d.Context(), 3*time.Minute)
 	defer cancel()
@@ -194,10 +194,10 @@ func (d *day) deliver(c sandbox.Condition) {
 	d.must(err)
 }
 
-// measure notes what the process needs now.
+// measure records what the process uses now.
 func (d *day) measure() {
 	d.host.faults.heal()
-	time.Sleep(3 * time.Minute) // what hangs has come to its deadline
+	time.Sleep(3 * time.Minute) // until hanging calls have timed out
 	synctest.Wait()
 	runtime.GC()
 	var m runtime.MemStats
@@ -236,7 +236,7 @@ func (d *day) check() {
 	d.checkFlat()
 }
 
-// checkFlat compares the last quarter of the day with the second, when the server was as busy as it gets.
+// checkFlat compares the last quarter of the day with the second, when the server reached its full load.
 func (d *day) checkFlat() {
 	for hour, m := range d.measured {
 		d.Logf("hour %d: %d KiB, %d leases", hour+1, m.heap>>10, m.alive)
@@ -247,7 +247,7 @@ func (d *day) checkFlat() {
 	}
 }
 
-// least returns what was needed when least was under way.
+// least returns the first hour's values with the smallest heap of all hours.
 func least(hours []need) need {
 	m := hours[0]
 	for _, h := range hours {
@@ -256,9 +256,9 @@ func least(hours []need) need {
 	return m
 }
 
-// checkIdle compares the process that has worked for hours, and has nothing to do any more, with one that begins on
-// the same ledger: what works on no lease leaves no goroutine behind. Nothing else is under way, so that neither the
-// machine's load nor chance has a part in it.
+// checkIdle compares the process, which has worked for hours and has nothing left to do, with a new one on the same
+// ledger. Work on leases must leave no goroutine behind. Nothing else runs, so neither the machine's load nor chance
+// affects the result.
 func (d *day) checkIdle() {
 	worked := goroutines()
 	d.kill()
@@ -275,7 +275,7 @@ func (d *day) checkIdle() {
 	}
 }
 
-// goroutines counts those of the test's own time by who created them.
+// goroutines counts the goroutines of the test's bubble by their creator.
 func goroutines() map[string]int {
 	stacks := make([]byte, 16<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// inDiskWorld runs a test on a backend that keeps the disks of sleeping sandboxes, if their environment wants that.
+// inDiskWorld runs a test on a backend that keeps the disks of sleeping sandboxes if their environment wants that.
 func inDiskWorld(t *testing.T, keep bool, f func(w *world, l sandbox.Lease)) {
 	inWorld(t, func(w *world) {
 		w.backend.Record()
@@ -42,7 +42,7 @@ type ofDisk struct {
 	Disk *sandbox.KeptDisk `json:"disk"`
 }
 
-// wantDisks checks what the last stop and the last start of a sandbox tell of its disk, and how many starts lost it.
+// wantDisks checks what the last stop and the last start of a sandbox say about its disk, and which starts lost it.
 func (w *world) wantDisks(id string, stopped, awake *sandbox.KeptDisk, lost ...sandbox.DiskLost) {
 	w.Helper()
 	check := func(t sandbox.EventType, want *sandbox.KeptDisk) {

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// smallDisk mounts a disk of a size and returns its directory, and what makes it larger.
+// smallDisk mounts a disk of a size and returns its directory, and a function that makes it larger.
 func smallDisk(t *testing.T, size string) (dir string, grow func(size string)) {
 	t.Helper()
 	dir = ledgertest.MountDisk(t, size, 0)
@@ -27,8 +27,8 @@ func smallDisk(t *testing.T, size string) (dir string, grow func(size string)) {
 	}
 }
 
-// TestFullDiskLosesNothingThatWasAcknowledged fills the disk of a ledger under load: what is refused has
-// not happened in any part, and all goes on by itself once there is space.
+// TestFullDiskLosesNothingThatWasAcknowledged fills the disk of a ledger under load. Refused requests leave no trace,
+// and work continues once there is space.
 func TestFullDiskLosesNothingThatWasAcknowledged(t *testing.T) {
 	dir, grow := smallDisk(t, "16m")
 	inWorldOn(t, "sqlite://"+filepath.Join(dir, "ledger.db"), func(w *world) {
@@ -71,8 +71,8 @@ func TestFullDiskLosesNothingThatWasAcknowledged(t *testing.T) {
 	})
 }
 
-// acquireUntilRefused has agents come until one is refused: commits that are small may still fit where others
-// were. The ledger then knows every sandbox that was made, that of a refused agent too.
+// acquireUntilRefused acquires leases until one is refused. Small commits may still succeed after others were refused.
+// The ledger then has every created sandbox, including that of a refused agent.
 func (w *world) acquireUntilRefused() {
 	w.Helper()
 	var err error
@@ -101,7 +101,7 @@ func (w *world) acquireUntilRefused() {
 	}
 }
 
-// fill sends conditions, several at once, until the disk has been full for a while.
+// fill sends conditions, several at the same time, until the disk has been full for a while.
 func (w *world) fill() (acknowledged, refused []sandbox.Delivery) {
 	w.Helper()
 	for round := 0; len(refused) < 300; round++ {
@@ -135,8 +135,8 @@ func (w *world) fill() (acknowledged, refused []sandbox.Delivery) {
 	return acknowledged, refused
 }
 
-// TestLeasesEndOnAFullDisk fills the disk of a ledger with a reserve: conditions and new leases are refused, and leases
-// end on time all the same.
+// TestLeasesEndOnAFullDisk fills the disk of a ledger with a reserve. Conditions and new leases are refused, but leases
+// still end on time.
 func TestLeasesEndOnAFullDisk(t *testing.T) {
 	dir, _ := smallDisk(t, "16m")
 	inWorldOn(t, "sqlite://"+filepath.Join(dir, "ledger.db"), func(w *world) {

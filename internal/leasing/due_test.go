@@ -7,7 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A ledger on PostgreSQL is timed by its server, whose clock may be hours away from the host's.
+// The server is the clock of a ledger on PostgreSQL. It may be hours away from the host's clock.
 func TestLeaseEndsInTimeWhereTheHostsClockIsNotTheLedgers(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close()

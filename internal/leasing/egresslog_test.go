@@ -43,7 +43,7 @@ func (w *world) collectEgress() {
 	}
 }
 
-// egress lists the events of attempts, as "type host" or, of a summary, its data.
+// egress lists the events of attempts as "type host", and a summary by its data.
 func (w *world) egress() (list []string) {
 	w.Helper()
 	events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game, Type: "egress.*"})
@@ -105,7 +105,7 @@ func TestWhatASandboxTriesToReachIsAnEventOnce(t *testing.T) {
 	})
 }
 
-// A gateway's log is read some seconds after what it tells: by then a sandbox may be gone.
+// A gateway's log is read some seconds later. By then a sandbox may be gone.
 func TestNothingFollowsOnASandboxsLastEvent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
@@ -136,7 +136,7 @@ func TestNothingFollowsOnASandboxsLastEvent(t *testing.T) {
 	})
 }
 
-// Whoever reads a log, and however often: a line counts once.
+// A line counts once, however often and by however many engines a log is read.
 func TestSeveralEnginesRecordAnAttemptOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })

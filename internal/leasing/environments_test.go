@@ -55,8 +55,8 @@ func TestSettingsThatTheBackendRefusesChangeNothing(t *testing.T) {
 	})
 }
 
-// An environment whose making fails, and whose removal does too, is not forgotten: deleting it removes what is left. No
-// client repeats a request that cannot succeed before, so the error is not retryable, whatever failed first.
+// An environment whose creation and removal both fail is not forgotten: deleting it removes its remains. The error is
+// not retryable, whatever failed first, because a repeated request cannot succeed before the deletion.
 func TestAnEnvironmentThatCouldNotBeMadeIsKnownUntilNothingOfItIsLeft(t *testing.T) {
 	for _, first := range []sandbox.Code{sandbox.Failed, sandbox.Unavailable} {
 		t.Run(string(first), func(t *testing.T) {
@@ -94,7 +94,7 @@ func knownUntilNothingIsLeft(w *world, first sandbox.Code) {
 	}
 }
 
-// The removal of an environment goes on when its caller leaves.
+// The removal of an environment continues after its caller has left.
 func TestAnEnvironmentIsRemovedPastItsCaller(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()

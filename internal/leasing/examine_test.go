@@ -38,7 +38,7 @@ func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testi
 		}
 		w.backend.Fail(fake.OpDiffer, nil)
 
-		// The image was put right from outside.
+		// The image was corrected from outside.
 		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "script", Wanted: "a", Found: "b"})
 		if env := get(); len(env.Drift) != 1 || env.Drift[0].Observed != "b" {
 			t.Errorf("the findings are %+v", env.Drift)

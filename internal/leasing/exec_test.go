@@ -25,7 +25,7 @@ func (w *world) start(req sandbox.ExecRequest) sandbox.Exec {
 	return x
 }
 
-// wantExec checks where a command stands.
+// wantExec checks the state of a command.
 func (w *world) wantExec(id string, state sandbox.ExecState) sandbox.Exec {
 	w.Helper()
 	x, err := w.engine.GetExec(w.Context(), sandbox.ExecRef{LeaseID: annLease, ID: id})
@@ -35,7 +35,7 @@ func (w *world) wantExec(id string, state sandbox.ExecState) sandbox.Exec {
 	return x
 }
 
-// twoProcesses runs a test of what one reconciler leaves to another.
+// twoProcesses runs a test with two reconcilers, in which one takes over the work of the other.
 func twoProcesses(t *testing.T, f func(w *world, other *world)) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -207,7 +207,7 @@ func TestACommandIsFollowedAgainWhenTheConnectionBreaks(t *testing.T) {
 		later(3 * time.Second)
 		w.wantExec(x.ID, sandbox.ExecRunning)
 		close(broken)
-		later(time.Minute) // nobody ever started it
+		later(time.Minute) // no process ever started it
 		w.wantExec(x.ID, sandbox.ExecFailed)
 	})
 }
@@ -256,7 +256,7 @@ func TestOutputOfPurgedCommandsIsDeleted(t *testing.T) {
 	})
 }
 
-// cutOff cuts the world's process off from its ledger and its engine, as SIGKILL would.
+// cutOff disconnects the world's process from its ledger and its engine, as SIGKILL would.
 func (w *world) cutOff() {
 	w.Helper()
 	if err := w.store.Close(); err != nil {
@@ -268,7 +268,7 @@ func (w *world) cutOff() {
 	synctest.Wait()
 }
 
-// A command has an exit code once its program has ended with one, and no earlier: 0 would be success.
+// A command has an exit code once its program has ended with one, and not before: 0 would mean success.
 func TestACommandWithoutAResultHasNoExitCode(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -298,7 +298,7 @@ func TestACommandWithoutAResultHasNoExitCode(t *testing.T) {
 	})
 }
 
-// TestABackendThatHangsHoldsNoCommandForEver: nobody knows whether it was started, and its sandbox may rest.
+// TestABackendThatHangsHoldsNoCommandForEver: it is unknown whether the command was started, and its sandbox may sleep.
 func TestABackendThatHangsHoldsNoCommandForEver(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -319,7 +319,7 @@ func TestABackendThatHangsHoldsNoCommandForEver(t *testing.T) {
 	})
 }
 
-// overChannel is a backend whose sandboxes answer for their commands.
+// overChannel is a backend whose commands report through a channel to their sandbox.
 type overChannel struct{ *fake.Executor }
 
 // Capabilities implements driver.Executor.
@@ -329,7 +329,7 @@ func (x overChannel) Capabilities() driver.Capabilities {
 	return c
 }
 
-// TestACallerThatLeavesBeforeItsCommandBeginsGetsAnError has a sandbox out of reach.
+// TestACallerThatLeavesBeforeItsCommandBeginsGetsAnError makes a sandbox unreachable.
 func TestACallerThatLeavesBeforeItsCommandBeginsGetsAnError(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()

@@ -83,7 +83,7 @@ func TestClaimOfADeadProcessIsTakenOver(t *testing.T) {
 		w.environment()
 		w.acquire(ann)
 		later(time.Second)
-		// A process takes the kill on and dies: its call never answers and its heartbeat ends.
+		// A process claims the kill and dies: its call never answers and its heartbeat ends.
 		ctx, cancel := context.WithCancel(context.Background())
 		hung := w.newEngine(w.store)
 		w.backend.Fault(fake.OpKill, func(context.Context) error { <-ctx.Done(); return away })
@@ -100,7 +100,7 @@ func TestClaimOfADeadProcessIsTakenOver(t *testing.T) {
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
 
 		before := w.lease(annLease)
-		cancel() // the dead process's answer arrives late: it failed, it says
+		cancel() // the dead process's answer arrives late, with a failure
 		<-closed
 		later(time.Second)
 		if after := w.lease(annLease); after.LastSequence != before.LastSequence || after.Attempts != 0 {
@@ -123,7 +123,7 @@ func TestAcceptedLeaseGetsReadyWhenTheProcessThatAcceptedItDies(t *testing.T) {
 		w.want(got.Lease, sandbox.LeasePending, "")
 		synctest.Wait()
 		closed := make(chan struct{})
-		go func() { _ = accepting.Close(); close(closed) }() // its claim is not extended any more
+		go func() { _ = accepting.Close(); close(closed) }() // its claim is no longer extended
 		synctest.Wait()
 
 		w.backend.Fault(fake.OpSpawn, nil)
@@ -140,7 +140,7 @@ func TestAcceptedLeaseGetsReadyWhenTheProcessThatAcceptedItDies(t *testing.T) {
 	})
 }
 
-// TestALeaseWaitsForRoom: a backend that has no room for a sandbox now may have some later.
+// TestALeaseWaitsForRoom: a backend without room for a sandbox now may have room later.
 func TestALeaseWaitsForRoom(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -383,7 +383,7 @@ func TestASleepThatWasNotRecordedIsObserved(t *testing.T) {
 	})
 }
 
-// Whoever is told Unavailable asks again. A command must not run twice for it.
+// A caller repeats a request after Unavailable. A command must not run twice because of that.
 func TestACommandThatRanIsNeverCalledUnavailable(t *testing.T) {
 	for name, answer := range map[string]error{
 		"Done":       nil,
@@ -393,7 +393,7 @@ func TestACommandThatRanIsNeverCalledUnavailable(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.environment()
 				w.acquire(ann)
-				w.backend.Fault(fake.OpExec, func(context.Context) error { // the ledger goes while it runs
+				w.backend.Fault(fake.OpExec, func(context.Context) error { // the ledger becomes unavailable while the command runs
 					if err := w.store.Close(); err != nil {
 						w.Error(err)
 					}

@@ -18,9 +18,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestSnapshotAndFeedFitTogether has agents lease, use and release at two engines of one ledger, while
-// readers read all leases and follow from there: no event is missing, comes twice or in another order,
-// what they know in the end is what the ledger knows, and what was followed live is what is replayed.
+// TestSnapshotAndFeedFitTogether makes agents lease, use and release at two engines of one ledger, while readers read
+// all leases and follow from there. No event is missing, repeated or out of order. In the end, the readers know what
+// the ledger has, and the live events equal the replayed ones.
 func TestSnapshotAndFeedFitTogether(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range databases {
@@ -50,7 +50,7 @@ func TestSnapshotAndFeedFitTogether(t *testing.T) {
 	}
 }
 
-// theEnd is the environment whose making is the last event.
+// theEnd is the environment whose creation is the last event.
 const theEnd = "the-end"
 
 func ends(e sandbox.Event) bool {
@@ -62,7 +62,7 @@ func sameEvent(a, b sandbox.Event) bool {
 		a.At.Equal(b.At) && string(a.Data) == string(b.Data)
 }
 
-// feed is a ledger with two engines, as of two processes.
+// feed is a ledger with two engines, which stand for two processes.
 type feed struct {
 	*testing.T
 	engines [2]*leasing.Service
@@ -91,7 +91,7 @@ func newFeed(t *testing.T, url string) *feed {
 	return f
 }
 
-// engine takes turns.
+// engine returns the engines in turn.
 func (f *feed) engine() *leasing.Service { return f.engines[f.turn.Add(1)%int64(len(f.engines))] }
 
 func (f *feed) environment(id string) {
@@ -107,7 +107,7 @@ func (f *feed) environment(id string) {
 	}
 }
 
-// use leads an agent through some lives.
+// use makes an agent live through several generations.
 func (f *feed) use(agent string) {
 	id := sandbox.LeaseID(agent, game)
 	for range 5 {
@@ -122,9 +122,9 @@ func (f *feed) use(agent string) {
 	}
 }
 
-// follow follows from an event on until enough.
+// follow follows the events after an id until see returns true.
 func (f *feed) follow(e *leasing.Service, after int64, see func(sandbox.Event) (enough bool)) {
-	ctx, cancel := context.WithTimeout(f.Context(), 5*time.Minute) // machines are busy, and this only bounds what hangs
+	ctx, cancel := context.WithTimeout(f.Context(), 5*time.Minute) // only a limit for a hang; machines are busy
 	defer cancel()
 	enough := errors.New("enough")
 	err := e.FollowEvents(ctx, sandbox.EventFilter{AfterID: after}, func(ev sandbox.Event) error {
@@ -147,7 +147,7 @@ func (f *feed) live(e *leasing.Service) (events []sandbox.Event) {
 	return events
 }
 
-// replay reads in pages what was followed.
+// replay reads the followed events again, in pages.
 func (f *feed) replay() (events []sandbox.Event) {
 	f.Helper()
 	filter := sandbox.EventFilter{Limit: 17}
@@ -164,11 +164,11 @@ func (f *feed) replay() (events []sandbox.Event) {
 	}
 }
 
-// read reads all leases and follows for a while, again and again until the end.
+// read reads all leases and follows for a while, repeatedly until the end.
 func (f *feed) read(e *leasing.Service) {
 	for over := false; !over && !f.Failed(); {
 		sequences, at := f.snapshot(e)
-		if f.isTheEnd(e, at) { // nothing follows it
+		if f.isTheEnd(e, at) { // no event follows
 			return
 		}
 		seen := 0
@@ -220,13 +220,13 @@ func (f *feed) snapshot(e *leasing.Service) (sequences map[string]int64, at int6
 		f.Error(err)
 	}
 	sequences, at = make(map[string]int64), info.LastEventID
-	for _, l := range leases { // all as of one moment
+	for _, l := range leases { // all from one snapshot
 		sequences[l.SandboxID], at = l.LastSequence, l.LastEventID
 	}
 	return sequences, at
 }
 
-// TestFollowerThatFallsBehindRetentionIsTold removes events while their follower is at the page before.
+// TestFollowerThatFallsBehindRetentionIsTold removes events while their follower is still on the page before.
 func TestFollowerThatFallsBehindRetentionIsTold(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -250,8 +250,7 @@ func TestFollowerThatFallsBehindRetentionIsTold(t *testing.T) {
 	})
 }
 
-// TestQuietFollowerIsNotCutOff follows a lease to which nothing happens, while the events of others
-// come and go.
+// TestQuietFollowerIsNotCutOff follows a lease without new events, while events of other leases come and are purged.
 func TestQuietFollowerIsNotCutOff(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const year = sandbox.Duration(8760 * time.Hour)

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// elsewhere is a backend in memory of the other kind.
+// elsewhere is an in-memory backend of the other kind.
 type elsewhere struct{ *fake.Executor }
 
 func (elsewhere) Backend() sandbox.Backend { return sandbox.Cloudflare }
@@ -60,10 +60,10 @@ func player(i int) string { return fmt.Sprintf("did:plc:player%d", i) }
 
 // call makes a request that may hang, and does not wait for it.
 func (b *besides) call(f func(ctx context.Context) error) {
-	b.calls.Go(func() { _ = f(b.ctx) }) // what becomes of it is its caller's
+	b.calls.Go(func() { _ = f(b.ctx) }) // its caller does not check the result
 }
 
-// use asks the first backend for all that an engine asks a backend for.
+// use makes every request to the first backend that an engine can make.
 func (b *besides) use(round int) {
 	lease := sandbox.LeaseRef{ID: sandbox.LeaseID(player(round%3), game)}
 	b.call(func(ctx context.Context) error {
@@ -109,7 +109,7 @@ func (b *besides) endOne() time.Duration {
 	if took := time.Since(began); took > time.Second {
 		b.Errorf("acquiring on the healthy backend took %s", took)
 	}
-	later(time.Second) // a condition of the moment at which its lease began is older than the lease
+	later(time.Second) // a condition must be later than the beginning of its lease
 	b.n++
 	ended := time.Now()
 	_, err := b.engine.Deliver(b.Context(), sandbox.Delivery{
@@ -131,7 +131,7 @@ func (b *besides) endOne() time.Duration {
 	return time.Since(ended)
 }
 
-// probe asks what /metrics and /readyz ask.
+// probe makes the requests of /metrics and /readyz.
 func (b *besides) probe(round int) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), time.Second)
@@ -148,7 +148,7 @@ func (b *besides) probe(round int) {
 	}
 }
 
-// TestOneBackendThatHangsDelaysNoOther has the first of two backends hang in each of its operations in turn.
+// TestOneBackendThatHangsDelaysNoOther makes the first of two backends hang in each of its operations in turn.
 func TestOneBackendThatHangsDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for _, op := range fake.Ops() {
@@ -171,7 +171,7 @@ func TestOneBackendThatHangsDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestASandboxThatHangsHoldsUpNoOther has the backend answer nothing about one of its sandboxes.
+// TestASandboxThatHangsHoldsUpNoOther makes the backend give no answer for one of its sandboxes.
 func TestASandboxThatHangsHoldsUpNoOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.resync, w.workers = 30*time.Second, 2
@@ -208,7 +208,7 @@ func TestASandboxThatHangsHoldsUpNoOther(t *testing.T) {
 		w.want(w.lease(annLease), sandbox.LeaseExpired, sandbox.EndedByCondition)
 		w.want(w.lease(sandbox.LeaseID(bob, game)), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
 		later(3 * time.Minute)
-		for range 3 { // it is killed again and again by now
+		for range 3 { // by now its kill has been retried
 			w.acquire(bob)
 			later(time.Second)
 			w.condition("agent.death", bob)
@@ -221,7 +221,7 @@ func TestASandboxThatHangsHoldsUpNoOther(t *testing.T) {
 	})
 }
 
-// TestASandboxThatAnswersAgainHangsNoMore resolves the finding.
+// TestASandboxThatAnswersAgainHangsNoMore checks that the finding is resolved.
 func TestASandboxThatAnswersAgainHangsNoMore(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.resync = 30 * time.Second

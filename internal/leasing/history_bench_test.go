@@ -14,8 +14,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A long history: what a busy month leaves in its environment, and what an agent that acts every half hour leaves in
-// its lease within months.
+// A long history: the usage of a busy month in an environment, and months of usage of an agent that acts every half
+// hour.
 const (
 	historyLeases  = 20
 	historyPeriods = 5_000   // of each of these leases
@@ -23,8 +23,8 @@ const (
 	historyBatch   = 10
 )
 
-// BenchmarkHistory compares what operations cost on a ledger with a long history with what they cost on one without,
-// in turns, because the machine is not the same from one minute to the next. ratio is of their CPU time.
+// BenchmarkHistory compares the cost of operations on a ledger with a long history and on one without. It alternates,
+// because the machine's speed changes from minute to minute. ratio compares their CPU time.
 func BenchmarkHistory(b *testing.B) {
 	without, with := newHistory(b, false), newHistory(b, true)
 	for _, op := range []struct {
@@ -63,7 +63,7 @@ func BenchmarkHistory(b *testing.B) {
 			}
 			b.ReportMetric(spent[with].Seconds()/spent[without].Seconds(), "ratio")
 			b.ReportMetric(float64(spent[with].Microseconds())/float64(b.N*historyBatch), "cpu-µs/op")
-			b.ReportMetric(0, "ns/op") // it has both ledgers in it
+			b.ReportMetric(0, "ns/op") // it includes both ledgers
 		})
 	}
 }
@@ -141,8 +141,8 @@ func (h *history) release() {
 	}
 }
 
-// addHistory adds usage by SQL: to each living sandbox, periods of a minute from the months before, and to the first
-// one days of leases that have ended.
+// addHistory adds usage by SQL: periods of one minute from earlier months to each live sandbox, and days of ended
+// leases to the first one.
 func addHistory(b *testing.B, path string) {
 	db, err := sql.Open("sqlite", path)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// allow gives the world a host with a directory and the variables that are named.
+// allow gives the world a host with a directory and variables.
 func (w *world) allow(dir string, variables map[string]string) {
 	w.Helper()
 	c := hostaccess.Config{LookupEnv: func(name string) (string, bool) { v, ok := variables[name]; return v, ok }}

@@ -13,25 +13,25 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// invariant is something that is true of every picture, whatever happened.
+// invariant is true for every picture, whatever happened before.
 type invariant struct {
 	says string
-	// broken names what breaks it, "" when nothing does.
+	// broken describes a violation, "" if there is none.
 	broken func(p *picture, k *known) string
 }
 
-// known is what a test knows beside a picture.
+// known is what a test knows in addition to a picture.
 type known struct {
 	// before is the picture before the last step, nil at first.
 	before *picture
-	// live are the events that were followed.
+	// live has the ids of the followed events.
 	live []int64
-	// sent are the conditions that were sent, by delivery.
+	// sent has the sent conditions, by delivery.
 	sent map[string]sandbox.Condition
-	// outside are the sandboxes that somebody else than the engine made, removed or stopped since the
-	// backend was last well for long enough that this must have been seen.
+	// outside has sandboxes that were created, removed or stopped from outside. The engine may not have seen that yet,
+	// because the backend has not been well for long enough since.
 	outside map[string]bool
-	// commands are the detached ones whose start was acknowledged.
+	// commands are the detached commands whose start was acknowledged.
 	commands []sandbox.ExecRef
 }
 
@@ -62,7 +62,7 @@ var invariants = []invariant{
 	{"a command begins once, ends at most once, and its record says so", commandIsItsEvents},
 }
 
-// converged holds once nothing fails any more and everything due was done.
+// converged holds once all faults have ended and all due work is done.
 var converged = []invariant{
 	{"no lease is pending or expired", nothingIsUnderWay},
 	{"what exists is what is wanted", whatExistsIsWanted},
@@ -89,7 +89,7 @@ func onlyCrashedIsKept(p *picture, _ *known) string {
 	return ""
 }
 
-// longestRetry is how long a failed step waits at most, with the claim of a process that died.
+// longestRetry is the longest wait of a failed step, including the claim of a dead process.
 const longestRetry = 40 * time.Second
 
 func pendingIsWorkedOn(p *picture, _ *known) string {
@@ -118,7 +118,7 @@ func sandboxIsOfItsGeneration(p *picture, k *known) string {
 	for id, box := range p.boxes {
 		s := p.rows[id]
 		if s == nil || s.Origin.PooledAt != 0 || k.outside[id] {
-			continue // what a pool made was made for nobody
+			continue // the labels of a pooled sandbox name no lease
 		}
 		if box.LeaseID != s.Lease() || box.Generation != s.Generation || box.AgentDID != s.AgentDID {
 			return fmt.Sprintf("%s is on its backend %s generation %d", p.name(id), box.LeaseID, box.Generation)
@@ -183,7 +183,7 @@ func endedStaysEnded(p *picture, k *known) string {
 		if was.Desired != ledger.Gone {
 			continue
 		}
-		// A step of the clock moves the end of what is still being removed.
+		// A step of the clock moves the end of a lease whose sandbox is still being removed.
 		moved := was.Phase != sandbox.PhaseGone && s.Ending.At == was.Ending.At.Add(micro.SpanOf(stepped))
 		if s.Desired != ledger.Gone || s.Ending.By != was.Ending.By || s.Ending.Reason != was.Ending.Reason ||
 			s.Ending.At != was.Ending.At && !moved {
@@ -203,7 +203,7 @@ func goneStaysGone(p *picture, k *known) string {
 			continue
 		}
 		is := *p.rows[id]
-		// A command that was cut off by the end may be known to be over only after it.
+		// A command that the end of the lease interrupted may be known to be over only afterwards.
 		is.LastSequence, is.ObservedAt, is.Schedule.DueAt = was.LastSequence, was.ObservedAt, was.Schedule.DueAt
 		if !reflect.DeepEqual(*was, is) {
 			return p.name(id)
@@ -233,7 +233,7 @@ func conditionsEndOnlyWhatIsOlder(p *picture, k *known) string {
 	began := make(map[string]sandbox.Event)
 	for _, e := range p.events {
 		if e.Type == sandbox.EventAccepted {
-			began[e.SandboxID] = e // of a sandbox from a pool the second one counts
+			began[e.SandboxID] = e // for a sandbox from a pool, the second event counts
 		}
 		if e.Type != sandbox.EventConditionApplied {
 			continue
@@ -269,7 +269,7 @@ func sequencesHaveNoGaps(p *picture, _ *known) string {
 	return ""
 }
 
-// tale is what a sandbox's events tell of it.
+// tale is what a sandbox's events say about it.
 type tale struct {
 	lease      string
 	generation int64
@@ -278,7 +278,7 @@ type tale struct {
 	stands     sandbox.SandboxState
 }
 
-// replay tells a sandbox's tale from its events alone.
+// replay derives a sandbox's tale from its events alone.
 func replay(events []sandbox.Event) (s tale, err error) {
 	for _, e := range events {
 		s.lease, s.generation = e.LeaseID, e.Generation
@@ -423,12 +423,12 @@ func openPeriodIsThePhase(p *picture, _ *known) string {
 		var want []sandbox.Phase
 		switch {
 		case billed && s.Ending.By == sandbox.EndedByVanished:
-			// It was last used when it was last there, and is only to be cleaned up.
+			// Its usage ended when it was last there. Only its remains must still be removed.
 		case s.Desired == ledger.Gone && p.boxes[id].State == "" && len(open) == 0:
-			// A removal that failed has found it gone, and what is left of it is only to be cleaned up.
+			// A failed removal found it gone. Only its remains must still be removed.
 		case s.Desired == ledger.Gone && s.Phase == sandbox.PhaseAwake &&
 			p.boxes[id].State != sandbox.StateRunning && len(open) == 1:
-			// What is to go and had stopped is counted so once a removal that failed has seen it.
+			// Billing as stopped begins when a failed removal finds the sandbox stopped.
 			want = open
 		case billed:
 			want = []sandbox.Phase{s.Phase}
@@ -521,7 +521,7 @@ func whatExistsIsWanted(p *picture, _ *known) string {
 
 func nothingIsLeftBehind(p *picture, _ *known) string {
 	for id, s := range p.rows {
-		if s.Schedule.Attempts != 0 || s.Claim.Until.Time().After(p.now) { // the name of a claim that ran out means nothing
+		if s.Schedule.Attempts != 0 || s.Claim.Until.Time().After(p.now) { // the name of an expired claim means nothing
 			return fmt.Sprintf("%s is claimed for %q after %d failures: %s",
 				p.name(id), s.Claim.For, s.Schedule.Attempts, s.Schedule.LastError)
 		}
@@ -604,5 +604,5 @@ func noCommandRuns(p *picture, _ *known) string {
 	return ""
 }
 
-// sorted returns a set's members in order, so that a machine draws the same ones again.
+// sorted returns a set's members in order, so that a repeated history draws the same ones.
 func sorted[K ~string, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

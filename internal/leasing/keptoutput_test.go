@@ -16,10 +16,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// written is how much a command of these tests writes: more than is kept in the ledger itself.
+// written is how much a command of these tests writes: more than the ledger itself keeps.
 const written = 70_000
 
-// bounded runs a test on a ledger of each database, by an engine that keeps as much output as bounds say.
+// bounded runs a test on a ledger of each database, with an engine that has these bounds on kept output.
 func bounded(t *testing.T, bounds output.Bounds, f func(w *world)) {
 	t.Parallel()
 	for name, url := range map[string]func(t *testing.T) string{
@@ -37,7 +37,7 @@ func bounded(t *testing.T, bounds output.Bounds, f func(w *world)) {
 	}
 }
 
-// rebound opens the world's engine anew with other bounds.
+// rebound opens the world's engine again with other bounds.
 func (w *world) rebound(bounds output.Bounds) {
 	w.Helper()
 	w.close()
@@ -45,7 +45,7 @@ func (w *world) rebound(bounds output.Bounds) {
 	w.open()
 }
 
-// writes runs a command in a lease that writes so many bytes, and returns its id.
+// writes runs a command in a lease that writes a number of bytes, and returns its id.
 func (w *world) writes(leaseID string, bytes int) string {
 	w.Helper()
 	r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: leaseID},
@@ -57,7 +57,7 @@ func (w *world) writes(leaseID string, bytes int) string {
 	return r.ExecID
 }
 
-// output returns how many bytes of a command's output are read.
+// output returns how many bytes of a command's output can be read.
 func (w *world) output(leaseID, execID string) (int, error) {
 	w.Helper()
 	r, err := w.engine.ReadExec(w.Context(),
@@ -65,12 +65,12 @@ func (w *world) output(leaseID, execID string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = r.Close() }() // only read
+	defer func() { _ = r.Close() }() // it was only read
 	text, err := io.ReadAll(r)
 	return len(text), err
 }
 
-// wantKept checks which of some commands' outputs are kept: the last so many.
+// wantKept checks that only the last kept of the commands' outputs are kept.
 func (w *world) wantKept(leaseID string, execs []string, kept int) {
 	w.Helper()
 	for i, id := range execs {
@@ -96,7 +96,7 @@ func (w *world) sum(scope ledger.KeptScope, id string) (sum ledger.KeptSum) {
 }
 
 func TestManyCommandsKeepNoMoreThanALeaseMay(t *testing.T) {
-	const wave, kept = 20, 10 // some commands end at once
+	const wave, kept = 20, 10 // some commands end at the same time
 	waves := 12
 	if os.Getenv("SANDBOX_TEST_LONG") != "" {
 		waves = 50
@@ -206,7 +206,7 @@ func TestARepeatedCommandWhoseOutputWasDroppedIsNotRunAgain(t *testing.T) {
 
 func TestRecordingsOfSessionsCountAndAreDropped(t *testing.T) {
 	const sessions = 4
-	typed := strings.Repeat("x", 5<<20) // in more events than one transaction drops, as input and as output
+	typed := strings.Repeat("x", 5<<20) // more events than one transaction drops, as input and as output
 	bounded(t, output.Bounds{Lease: 25 << 20}, func(w *world) {
 		w.acquire(ann)
 		w.startLoop()

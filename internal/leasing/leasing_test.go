@@ -203,7 +203,7 @@ func TestALateConditionDoesNotEndTheNextGeneration(t *testing.T) {
 		}
 		later(time.Second)
 		w.want(w.lease(annLease), sandbox.LeaseActive, "")
-		w.acquire(bob) // the environment is open still
+		w.acquire(bob) // the environment is still open
 		if r := deliver("d", "agent.death", ann, 1); r.Status != sandbox.DeliveryApplied {
 			t.Errorf("naming the generation: %+v", r)
 		}

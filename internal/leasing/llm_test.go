@@ -24,7 +24,7 @@ func withModel(p *sandbox.PutEnvironment) {
 	}}
 }
 
-// called is a call that has used a million tokens of input, for a dollar.
+// called is a call that has used a million input tokens, for a dollar.
 func (w *world) called(id string, l sandbox.Lease, outcome sandbox.LLMOutcome) sandbox.LLMCall {
 	c := sandbox.LLMCall{ID: id, LeaseID: l.ID, Generation: l.Generation, SandboxID: l.SandboxID, AgentDID: l.AgentDID,
 		Route: "main", Model: "small", StartedAt: w.now(), Outcome: outcome, Cost: sandbox.USD}
@@ -59,7 +59,7 @@ func TestAModelsKeyIsAtTheGatewayAndInNoSandbox(t *testing.T) {
 	})
 }
 
-// TestASecretThatBecomesAKeyLeavesTheSandboxes, and one that is no key any more comes to them.
+// TestASecretThatBecomesAKeyLeavesTheSandboxes also checks that a secret that stops being a key comes to the sandboxes.
 func TestASecretThatBecomesAKeyLeavesTheSandboxes(t *testing.T) {
 	inWorld(t, func(w *world) {
 		plain := func(p *sandbox.PutEnvironment) { withModel(p); p.LLM = nil }
@@ -83,7 +83,8 @@ func TestASecretThatBecomesAKeyLeavesTheSandboxes(t *testing.T) {
 	})
 }
 
-// TestCredentialsOfHostsAreAtTheGatewayAndInNoSandbox, as the gateway is to write them, through every change.
+// TestCredentialsOfHostsAreAtTheGatewayAndInNoSandbox checks the credentials in the gateway's form, through every
+// change.
 func TestCredentialsOfHostsAreAtTheGatewayAndInNoSandbox(t *testing.T) {
 	inWorld(t, func(w *world) {
 		with := func(value string, credentials map[string]sandbox.EgressCredential) func(p *sandbox.PutEnvironment) {
@@ -171,7 +172,7 @@ func TestEachCallOfAModelIsBilledOnce(t *testing.T) {
 	})
 }
 
-// TestCostsOfCallsAgreeHoweverTheyAreCut: by the hour, by day, and the whole.
+// TestCostsOfCallsAgreeHoweverTheyAreCut compares costs by hour, by day, and in total.
 func TestCostsOfCallsAgreeHoweverTheyAreCut(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withModel, func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(90 * 24 * time.Hour) })
@@ -233,7 +234,7 @@ func TestCallsOfModelsCountInTheBudget(t *testing.T) {
 			w.Errorf("beside a sandbox calls may cost %s", before)
 		}
 		w.backend.LogLLM(ref, w.called("c-1", l, sandbox.LLMCompleted), w.called("c-2", l, sandbox.LLMRunning))
-		if after := most(); after != before { // what calls have cost is in the gateway's own sum
+		if after := most(); after != before { // the gateway's own sum has the cost of calls
 			w.Errorf("after two calls they may cost %s together, and before %s", after, before)
 		}
 		if s := w.backend.LLMSettings(ref); s.Recorded["main"].Cost != sandbox.USD || s.Recorded["main"].Calls != 1 {
@@ -253,7 +254,7 @@ func TestCallsOfModelsCountInTheBudget(t *testing.T) {
 	})
 }
 
-// TestNoCallIsLostWithItsEnvironment: what its gateway has journalled is recorded before it is removed.
+// TestNoCallIsLostWithItsEnvironment: the journal of the gateway is recorded before the environment is removed.
 func TestNoCallIsLostWithItsEnvironment(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withModel)
@@ -273,14 +274,14 @@ func TestNoCallIsLostWithItsEnvironment(t *testing.T) {
 			w.Fatal(err)
 		}
 		report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
-		// The end of c-1 was never journalled: it costs what was reserved.
+		// The end of c-1 was never journalled, so it costs the reserved amount.
 		want := sandbox.LLMUse{Calls: 2, Tokens: sandbox.LLMTokens{Input: 1_000_000}, Cost: 2 * sandbox.USD, UnknownCalls: 1,
 			Unknown: sandbox.USD}
 		if err != nil || report.Total.LLM != want {
 			w.Errorf("the costs are %+v, %v", report.Total.LLM, err)
 		}
 		w.wantLLMEvents("", "llm.completed c-2", "llm.interrupted c-1")
-		// Another life of the name begins its journal anew.
+		// An environment that is created again under the name begins a new journal.
 		w.environment(withModel)
 		w.backend.LogLLM(ref, w.called("c-9", w.acquire(ann), sandbox.LLMCompleted))
 		w.collectEgress()
@@ -298,7 +299,7 @@ func TestARouteThatIsTakenAwayIsGoneAtTheGateway(t *testing.T) {
 		if s := w.backend.LLMSettings(ref); s == nil || len(s.Routes) > 0 {
 			w.Errorf("the gateway has %+v", s)
 		}
-		w.backend.LogLLM(ref, w.called("c-1", l, sandbox.LLMCompleted)) // which was under way
+		w.backend.LogLLM(ref, w.called("c-1", l, sandbox.LLMCompleted)) // it was under way
 		w.collectEgress()
 		if report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{}); err != nil || report.Total.LLM.Calls != 1 {
 			w.Errorf("the costs are %+v, %v", report.Total.LLM, err)
@@ -313,7 +314,7 @@ func TestARouteThatIsTakenAwayIsGoneAtTheGateway(t *testing.T) {
 	})
 }
 
-// wantLLMEvents compares the events of calls. Those of a sandbox that is gone have no lease.
+// wantLLMEvents compares the events of calls. Those of sandboxes that are gone have no lease.
 func (w *world) wantLLMEvents(leaseID string, want ...string) {
 	w.Helper()
 	events, err := w.engine.ListEvents(w.Context(), sandbox.EventFilter{EnvironmentID: game, Type: "llm.*"})

@@ -21,8 +21,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestWhateverHappensEveryInvariantHolds lets random things happen to a reconciler, its backend, its
-// clock and its leases, looks at everything after each, and in the end lets all of it come to rest.
+// TestWhateverHappensEveryInvariantHolds does random things to a reconciler, its backend, its clock and its leases. It
+// checks everything after each step, and finally lets everything come to rest.
 func TestWhateverHappensEveryInvariantHolds(t *testing.T) {
 	t.Parallel()
 	t.Run("SQLite", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestWhateverHappensEveryInvariantHolds(t *testing.T) {
 	})
 }
 
-// few is rapid.Check with few cases: on PostgreSQL a history takes seconds.
+// few is rapid.Check with few cases, because a history takes seconds on PostgreSQL.
 func few(t *testing.T, check func(*rapid.T)) {
 	t.Helper()
 	left := 3
@@ -55,8 +55,8 @@ func few(t *testing.T, check func(*rapid.T)) {
 	})
 }
 
-// memoryDir returns a directory for ledgers that need not survive the machine's crash: where it can,
-// in memory, because a sync of a disk takes longer than the rest of a history.
+// memoryDir returns a directory for ledgers that need not survive a crash of the machine. If possible it is in memory,
+// because a sync to disk takes longer than the rest of a history.
 func memoryDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("/dev/shm", "leasing")
@@ -71,7 +71,7 @@ func memoryDir(t testing.TB) string {
 	return dir
 }
 
-// machine is a history of one reconciler at a time, and of those that froze before it.
+// machine is a history with one reconciler at a time, and with earlier ones that froze.
 type machine struct {
 	*rapid.T
 	host   *host
@@ -88,9 +88,8 @@ type machine struct {
 	ids  int
 }
 
-// The environments of a machine: one with a warm pool whose sandboxes sleep by pause, and one with a
-// budget whose sandboxes run commands before they are ready, sleep by stop, and are kept
-// for a while when they failed.
+// The environments of a machine. One has a warm pool whose sandboxes sleep by pause. The other has a budget; its
+// sandboxes run commands before they are ready, sleep by stop, and are kept for a while after a failure.
 const (
 	pooledGame   = "catan-7"
 	budgetedGame = "rpg-1"
@@ -116,12 +115,12 @@ func newMachine(r *rapid.T, url string) *machine {
 	return m
 }
 
-// noticeEvery is how often a reconciler looks for the commits of others.
+// noticeEvery is how often a reconciler looks for commits of other processes.
 const noticeEvery = 10 * time.Second
 
 func (m *machine) now() time.Time { return m.clock.now() }
 
-// stepper is the clock of a host in a bubble, where the time since boot is the bubble's.
+// stepper is the clock of a host in a bubble. Its time since boot is the bubble's time.
 type stepper struct {
 	mu      sync.Mutex // guards stepped
 	stepped time.Duration
@@ -141,7 +140,7 @@ func (s *stepper) step(d time.Duration) {
 	s.stepped += d
 }
 
-// issue makes ids that are the same whenever a history is repeated.
+// issue returns ids that are the same in each run of a history.
 func (m *machine) issue(length int) string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -202,7 +201,7 @@ func (m *machine) put(p sandbox.PutEnvironment) {
 	})
 }
 
-// start starts a reconciler, which follows the events from where the last one was.
+// start starts a reconciler, which follows the events from the position of its predecessor.
 func (m *machine) start() {
 	var last int64
 	m.mu.Lock()
@@ -219,7 +218,7 @@ func (m *machine) follow(e sandbox.Event) {
 	m.live = append(m.live, e.ID)
 }
 
-// orphan notes a sandbox that may exist without the engine's knowing.
+// orphan records a sandbox that may exist unknown to the engine.
 func (m *machine) orphan(id string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -232,7 +231,7 @@ func (m *machine) end() {
 	}
 }
 
-// replace puts a new reconciler in the place of one that died or froze.
+// replace replaces a reconciler that died or froze.
 func (m *machine) replace() {
 	if m.at.isFrozen() {
 		m.Log("  the reconciler froze; another one starts")
@@ -244,8 +243,8 @@ func (m *machine) replace() {
 	m.start()
 }
 
-// call asks something of the reconciler. It returns the error, nil or of a code that the faults
-// allow; others fail the history.
+// call makes a request to the reconciler. It returns nil, or an error with a code that the faults allow. Other errors
+// fail the history.
 func (m *machine) call(f func(ctx context.Context) error, allowed ...sandbox.Code) error {
 	m.Helper()
 	ctx, cancel := context.WithTimeout(m.at.life, 3*time.Minute)
@@ -271,8 +270,7 @@ func (m *machine) call(f func(ctx context.Context) error, allowed ...sandbox.Cod
 	return err
 }
 
-// rest lets everything come to where it waits for time to pass, for a fault to end, or for a request,
-// with a reconciler at work.
+// rest runs the reconciler until everything waits for time to pass, for the end of a fault, or for a request.
 func (m *machine) rest() {
 	m.Helper()
 	synctest.Wait()
@@ -289,7 +287,7 @@ func (m *machine) pass(d time.Duration) {
 	m.rest()
 }
 
-// check looks at everything.
+// check checks the invariants on a new picture.
 func (m *machine) check(all []invariant) {
 	m.Helper()
 	p, err := look(m.Context(), m.at.store, m.at.engine, m.host.backend.Sandboxes())
@@ -314,7 +312,7 @@ func (m *machine) check(all []invariant) {
 	m.known.before = p
 }
 
-// tell logs how things stand.
+// tell logs the current state.
 func (m *machine) tell(p *picture) {
 	for _, id := range p.sandboxIDs() {
 		s := p.rows[id]
@@ -330,12 +328,12 @@ func (m *machine) tell(p *picture) {
 	}
 }
 
-// converge ends all faults, lets everything be done that is due, and looks again.
+// converge ends all faults, lets all due work be done, and checks again.
 func (m *machine) converge() {
 	m.Log("all is well again")
 	m.heal()
 	m.pass(m.youngest())
-	for range 6 { // until what is late has come, and then two resyncs beyond the grace
+	for range 6 { // until late calls have arrived, and then two resyncs beyond the grace
 		m.pass(2*time.Minute + time.Second)
 	}
 	m.check(invariants)
@@ -343,8 +341,8 @@ func (m *machine) converge() {
 	m.checkAcknowledged()
 }
 
-// youngest returns how long it takes until nothing on the backend was made in the future: before a
-// clock that was set back has come so far again, what was made is too young to be called an orphan.
+// youngest returns the time until no object on the backend has a creation time in the future. After the clock was set
+// back, such an object is too young to be an orphan.
 func (m *machine) youngest() (d time.Duration) {
 	for _, box := range m.host.backend.Sandboxes() {
 		d = max(d, box.CreatedAt.Sub(m.now()))
@@ -355,7 +353,7 @@ func (m *machine) youngest() (d time.Duration) {
 	return d
 }
 
-// checkAcknowledged sends every acknowledged condition again: each must be known.
+// checkAcknowledged sends every acknowledged condition again. The ledger must know each of them.
 func (m *machine) checkAcknowledged() {
 	for _, d := range m.acknowledged {
 		r, err := m.at.engine.Deliver(m.Context(), d)
@@ -377,7 +375,7 @@ func (m *machine) lease() sandbox.LeaseRef {
 	return sandbox.LeaseRef{ID: sandbox.LeaseID(m.agent(), m.game())}
 }
 
-// shown returns a lease as it was shown after the last step, nil when there is none.
+// shown returns a lease as it was after the last step, nil if there is none.
 func (m *machine) shown(id string) *sandbox.Lease {
 	for i, l := range m.known.before.leases {
 		if l.ID == id {

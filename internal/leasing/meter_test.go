@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// metering is a game whose only lease is awake from a midnight on, on a backend that has a meter.
+// metering is a game whose only lease is awake from a midnight on, on a backend with a meter.
 type metering struct {
 	*world
 	lease  sandbox.Lease
@@ -43,7 +43,7 @@ func inMeteredWorld(t *testing.T, f func(m *metering)) {
 	})
 }
 
-// day is what a backend counts of the nth day that is like a share of what the lease has used.
+// day returns the backend's figures of the nth day: a share of the lease's usage.
 func (m *metering) day(n int, share float64) driver.Metered {
 	return driver.Metered{
 		Day:             m.began.AddDate(0, 0, n),
@@ -166,7 +166,7 @@ func TestUsageIsNotComparedWithABackendThatDoesNotAnswer(t *testing.T) {
 
 const neighbour = "catan-8"
 
-// withNeighbour adds an environment like the other one, with a lease that has the same usage.
+// withNeighbour adds a similar environment, with a lease of the same usage.
 func (m *metering) withNeighbour() {
 	m.Helper()
 	awake := sandbox.Duration(0)

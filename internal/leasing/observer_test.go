@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// diary is an observer that writes down what it is told.
+// diary is an observer that records its calls.
 type diary struct {
 	mu    sync.Mutex // guards what follows
 	lines []string

@@ -11,10 +11,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// grace is what an orphan gets before it is destroyed, and a moment.
+// grace is a little longer than the grace period of an orphan.
 const grace = 2*time.Minute + time.Second
 
-// handle names a sandbox of this ledger that no row knows.
+// handle names a sandbox of this ledger without a row.
 func (w *world) handle(id string) driver.Handle {
 	return driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: id, Instance: "engine-1"}
 }
@@ -28,7 +28,7 @@ func (w *world) resyncNow() {
 	}
 }
 
-// wantThere checks which of the named sandboxes and objects the backend has.
+// wantThere checks whether the backend has the named sandboxes and objects.
 func (w *world) wantThere(there bool, names ...string) {
 	w.Helper()
 	boxes, objects := w.backend.Sandboxes(), w.backend.Objects()
@@ -73,7 +73,7 @@ func TestAnOrphanYoungerThanTheGraceIsKept(t *testing.T) {
 		w.resyncNow()
 		w.findings() // by its creation time it is no orphan yet
 		later(2 * time.Second)
-		for range 4 { // looked at often, and first seen a moment ago
+		for range 4 { // looked at often, but first seen a moment ago
 			w.resyncNow()
 			later(20 * time.Second)
 		}

@@ -10,10 +10,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// resyncPace is the pace of resyncs: what is not known better ends when one has seen it last.
+// resyncPace is the interval of resyncs in seconds. If nothing better is known, usage ends when a resync last saw the
+// sandbox.
 const resyncPace = 30.0
 
-// used is what a world's leases are billed for, in seconds.
+// used returns the billed time of a world's leases in seconds.
 func (w *world) used() float64 {
 	w.Helper()
 	report, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
@@ -23,13 +24,13 @@ func (w *world) used() float64 {
 	return report.Total.AwakeSeconds + report.Total.AsleepSeconds
 }
 
-// TestUsageEndsWithTheSandboxAndNotWithTheOutage ends sandboxes while no reconciler can record it. A backend that
-// remembers when it removed one is believed to the second; elsewhere usage ends when the sandbox was last seen.
+// TestUsageEndsWithTheSandboxAndNotWithTheOutage ends sandboxes while no reconciler can record it. If a backend records
+// removals, usage ends at that second. On other backends, it ends when the sandbox was last seen.
 func TestUsageEndsWithTheSandboxAndNotWithTheOutage(t *testing.T) {
 	const outage = 10 * time.Minute
 	short := func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(3 * time.Minute) }
 	for name, end := range map[string]struct {
-		// run ends ann's sandbox and returns once the loop has recorded that.
+		// run ends ann's sandbox and returns once the loop has recorded it.
 		run func(w *world, l sandbox.Lease)
 		by  sandbox.EndedBy
 	}{
@@ -108,8 +109,7 @@ func TestUsageEndsWithTheSandboxAndNotWithTheOutage(t *testing.T) {
 	}
 }
 
-// TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain: that its removal succeeds says nothing
-// about when it went.
+// TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain: a successful removal does not show when the sandbox went.
 func TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -131,7 +131,7 @@ func TestAKillWhoseSandboxIsNotKnownToHaveBeenThereIsTakenAgain(t *testing.T) {
 	})
 }
 
-// TestALeaseThatEndsUnderAWatchIsUsedUntilThen: what the watch has not reported missing is there.
+// TestALeaseThatEndsUnderAWatchIsUsedUntilThen: a sandbox exists until the watch reports it missing.
 func TestALeaseThatEndsUnderAWatchIsUsedUntilThen(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

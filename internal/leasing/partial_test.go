@@ -8,7 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestAnEnvironmentThatDoesNotAnswerHidesNoOther: its sandboxes are unknown, and those of the others are looked at.
+// TestAnEnvironmentThatDoesNotAnswerHidesNoOther: the state of its sandboxes is unknown, and the other sandboxes are
+// inspected.
 func TestAnEnvironmentThatDoesNotAnswerHidesNoOther(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()

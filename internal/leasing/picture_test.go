@@ -15,11 +15,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// picture is all that the ledger and the backend hold at one moment.
+// picture is the state of the ledger and the backend at one time.
 type picture struct {
 	now     time.Time
 	leases  []sandbox.Lease            // by id, in their current generations
-	rows    map[string]*ledger.Sandbox // every sandbox that ever was, by id
+	rows    map[string]*ledger.Sandbox // all sandboxes ever, by id
 	held    map[string]micro.Time      // when its last use ends
 	periods map[string][]accounting.UsagePeriod
 	drift   []sandbox.DriftFinding
@@ -31,7 +31,7 @@ type picture struct {
 	execs   map[string]sandbox.Exec // by id
 }
 
-// look reads everything. It is for a moment at which nobody works.
+// look reads everything. No request or loop may be at work.
 func look(ctx context.Context, store *ledger.Store, engine *leasing.Service,
 	boxes map[string]driver.Observation) (*picture, error) {
 	p := &picture{
@@ -89,7 +89,7 @@ func (p *picture) readRows(tx *ledger.Tx) (err error) {
 	return err
 }
 
-// sandboxIDs returns every sandbox that has an event, the oldest first.
+// sandboxIDs returns every sandbox with an event, oldest first.
 func (p *picture) sandboxIDs() (ids []string) {
 	for _, e := range p.events {
 		if e.Sequence == 1 {
@@ -113,7 +113,7 @@ func allEvents(ctx context.Context, engine *leasing.Service) (all []sandbox.Even
 	}
 }
 
-// name tells a sandbox apart in a failure's text, which must be the same whenever it is reproduced.
+// name names a sandbox in a failure's text, which must be the same in each run.
 func (p *picture) name(id string) string {
 	s := p.rows[id]
 	switch {
@@ -126,7 +126,7 @@ func (p *picture) name(id string) string {
 	}
 }
 
-// generations returns the rows of each lease, the oldest first.
+// generations returns the rows of each lease, oldest first.
 func (p *picture) generations() map[string][]*ledger.Sandbox {
 	all := make(map[string][]*ledger.Sandbox)
 	for _, s := range p.rows {
@@ -176,7 +176,7 @@ func (p *picture) steppedSince(before *picture) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// holds checks every invariant of a world at rest that has nothing before it.
+// holds checks every invariant of a world at rest, without an earlier picture.
 func (w *world) holds(p *picture, k known) {
 	w.Helper()
 	for _, e := range p.events {

@@ -18,7 +18,7 @@ func withRunningPool(size int64) func(p *sandbox.PutEnvironment) {
 	}
 }
 
-// running returns the ids of what is awake on the backend.
+// running returns the ids of the awake sandboxes on the backend.
 func (w *world) running() map[string]bool {
 	ids := make(map[string]bool)
 	for id, o := range w.backend.Sandboxes() {
@@ -100,7 +100,7 @@ func TestARunningSandboxThatIsLostIsNotGivenOut(t *testing.T) {
 	}
 }
 
-// TestAPoolThatLosesAllMakesASandbox: the acquire ends, whatever the pool has.
+// TestAPoolThatLosesAllMakesASandbox: the acquire succeeds, whatever state the pool is in.
 func TestAPoolThatLosesAllMakesASandbox(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

@@ -17,7 +17,7 @@ func withPool(size int64) func(p *sandbox.PutEnvironment) {
 	return func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: size} }
 }
 
-// wantPool checks where the environment's pool stands, and what exists for it.
+// wantPool checks the state of the environment's pool, and its sandboxes.
 func (w *world) wantPool(ready, pending int64) {
 	w.Helper()
 	env, err := w.engine.GetEnvironment(w.Context(), game)
@@ -29,7 +29,7 @@ func (w *world) wantPool(ready, pending int64) {
 	}
 }
 
-// paused returns the ids of what sleeps on the backend.
+// paused returns the ids of the paused sandboxes on the backend.
 func (w *world) paused() map[string]bool {
 	ids := make(map[string]bool)
 	for id, o := range w.backend.Sandboxes() {
@@ -241,7 +241,7 @@ func TestOutdatedSandboxIsNotGivenOut(t *testing.T) {
 		w.startLoop()
 		w.environment(withPool(2))
 		later(time.Second)
-		w.stop() // nobody tends the pool
+		w.stop() // no loop fills the pool
 		w.environment(withPool(2), func(p *sandbox.PutEnvironment) { p.Image = "player:2" })
 		if l := w.acquire(ann); l.Image != "player:2" || w.backend.Spec(l.SandboxID).Image != "player:2" {
 			t.Errorf("the lease got %s", l.Image)
@@ -367,7 +367,7 @@ func TestClaimOnAPooledSandboxIsFinishedAfterACrash(t *testing.T) {
 		later(time.Second)
 		w.stop()
 		waiting := w.paused()
-		// A process claims what waits and dies: its call never answers and its heartbeat ends.
+		// A process claims a pooled sandbox and dies: its call never answers and its heartbeat ends.
 		ctx, cancel := context.WithCancel(context.Background())
 		hung := w.newEngine(w.store)
 		w.backend.Fault(fake.OpAssign, func(context.Context) error {
@@ -381,7 +381,7 @@ func TestClaimOnAPooledSandboxIsFinishedAfterACrash(t *testing.T) {
 		synctest.Wait()
 		w.want(w.lease(annLease), sandbox.LeasePending, "")
 		w.backend.Fault(fake.OpAssign, nil)
-		// Nobody asks again: the loop of the next process finds the claim.
+		// No caller asks again: the loop of the next process finds the claim.
 		w.startLoop()
 		later(30 * time.Second)
 		l := w.lease(annLease)
@@ -459,7 +459,7 @@ func TestWaitingCostsTheEnvironmentAndThenTheLease(t *testing.T) {
 		for _, r := range report.Rows {
 			rows[r.LeaseID] = r
 		}
-		// The next one waits for the hour of the command.
+		// The next pooled sandbox waits for the hour of the command.
 		if r := rows[""]; r.AsleepSeconds < 3*3600-200 || r.AsleepSeconds > 3*3600+1 || r.AgentDID != "" {
 			t.Errorf("what waited is %+v", r)
 		}

@@ -18,7 +18,7 @@ func keptFor(d time.Duration) func(p *sandbox.PutEnvironment) {
 	}
 }
 
-// failed makes an environment, and has ann's sandbox there fail for good; it returns her lease as it was.
+// failed creates an environment, and makes ann's sandbox there fail permanently. It returns her last lease.
 func (w *world) failed(change ...func(p *sandbox.PutEnvironment)) sandbox.Lease {
 	w.Helper()
 	w.startLoop()
@@ -32,7 +32,7 @@ func (w *world) failed(change ...func(p *sandbox.PutEnvironment)) sandbox.Lease 
 	return l
 }
 
-// exists reports what a sandbox does on the backend, "" when it is not there.
+// exists returns the state of a sandbox on the backend, "" if it is not there.
 func (w *world) exists(sandboxID string) sandbox.State { return w.backend.Sandboxes()[sandboxID].State }
 
 func TestASandboxThatFailedIsKeptStoppedForAWhile(t *testing.T) {
@@ -191,7 +191,8 @@ func TestAKeptSandboxCostsAsMuchAsASleepingOne(t *testing.T) {
 	})
 }
 
-// TestACrashedSandboxThatAConditionEndsIsNotKept: an agent that dies while its sandbox is down leaves nothing.
+// TestACrashedSandboxThatAConditionEndsIsNotKept: an agent that dies while its sandbox is down leaves no sandbox to
+// keep.
 func TestACrashedSandboxThatAConditionEndsIsNotKept(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -210,7 +211,7 @@ func TestACrashedSandboxThatAConditionEndsIsNotKept(t *testing.T) {
 
 func rpgGame(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG }
 
-// TestAConditionOfTheMomentALeaseBeganLeavesAKeptSandbox: it is of the life before, as for a lease that lives.
+// TestAConditionOfTheMomentALeaseBeganLeavesAKeptSandbox: it belongs to the previous life, as for a live lease.
 func TestAConditionOfTheMomentALeaseBeganLeavesAKeptSandbox(t *testing.T) {
 	inWorld(t, func(w *world) {
 		l := w.failed(rpgGame)

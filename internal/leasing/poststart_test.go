@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// begins has an environment's sandboxes begin with commands, each of them given as one line.
+// begins makes an environment's sandboxes begin with commands, each given as one line.
 func begins(lines ...string) func(p *sandbox.PutEnvironment) {
 	return func(p *sandbox.PutEnvironment) {
 		for _, line := range lines {
@@ -28,7 +28,7 @@ func begins(lines ...string) func(p *sandbox.PutEnvironment) {
 	}
 }
 
-// acquireLater begins ann's lease for nobody who waits.
+// acquireLater acquires ann's lease without a waiting caller.
 func (w *world) acquireLater() sandbox.Lease {
 	w.Helper()
 	a, err := w.engine.Acquire(w.Context(),
@@ -69,7 +69,7 @@ func TestPostStartCommandsAreRunOnceInOrderBeforeALeaseIsReady(t *testing.T) {
 		calls := 0
 		w.backend.Fault(fake.OpExec, func(context.Context) error {
 			if calls++; calls == 1 {
-				return nil // it fills /data
+				return nil // this call fills /data
 			}
 			for id := range w.backend.Sandboxes() {
 				w.wantSecret(id, secretValue)
@@ -126,7 +126,7 @@ func TestPostStartCommandsThatRunForLongAreUsage(t *testing.T) {
 				if err != nil {
 					w.Fatal(err)
 				}
-				if awake := costs.Total.AwakeSeconds; awake < 239 || awake > 250 { // waiting in a pool counts as well
+				if awake := costs.Total.AwakeSeconds; awake < 239 || awake > 250 { // time in the pool counts too
 					w.Errorf("%v s are counted", awake)
 				}
 			})
@@ -134,7 +134,7 @@ func TestPostStartCommandsThatRunForLongAreUsage(t *testing.T) {
 	}
 }
 
-// wantFailedStart expects that no lease begins, and why.
+// wantFailedStart checks that no lease begins, and the reason.
 func (w *world) wantFailedStart(err error, why ...string) sandbox.Lease {
 	w.Helper()
 	if sandbox.CodeOf(err) != sandbox.Failed || sandbox.ReasonOf(err) != sandbox.ReasonPostStartFailed {
@@ -177,7 +177,7 @@ func TestAPostStartCommandThatFailsFailsTheLease(t *testing.T) {
 					w.Errorf("%d commands were run", n)
 				}
 				w.wantExec(sandbox.PostStartID(l.SandboxID, 1), sandbox.ExecFinished)
-				w.environment() // what is mended works, in the next generation
+				w.environment() // the repaired environment works in the next generation
 				if next := w.acquire(ann); next.Generation != 2 {
 					w.Errorf("the next generation is %d", next.Generation)
 				}
@@ -218,8 +218,8 @@ func TestALeaseThatEndsDoesNotWaitForItsPostStartCommands(t *testing.T) {
 	})
 }
 
-// TestAPostStartCommandOutlivesItsReconciler also has the first process record a command and die before
-// the sandbox hears of it.
+// TestAPostStartCommandOutlivesItsReconciler also makes the first process record a command and die before the sandbox
+// receives it.
 func TestAPostStartCommandOutlivesItsReconciler(t *testing.T) {
 	for name, heard := range map[string]bool{"while a command runs": true, "before a command is started": false} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestAPostStartCommandOutlivesItsReconciler(t *testing.T) {
 				}
 				calls := 0
 				w.backend.Fault(fake.OpExec, func(ctx context.Context) error {
-					if calls++; calls != 3 || heard { // the first fills /data
+					if calls++; calls != 3 || heard { // the first call fills /data
 						return nil
 					}
 					<-ctx.Done()
@@ -309,7 +309,8 @@ func TestASandboxOfAPoolRunsItsPostStartCommandsForItsLease(t *testing.T) {
 	})
 }
 
-// TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly: other processes leave it alone, although it has no follower.
+// TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly: other processes leave it alone, even without a
+// follower.
 func TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		w.environment(begins("sleep 10m"))
@@ -334,7 +335,8 @@ func TestACommandOfASandboxThatIsCreatedIsFollowedByItsCreatorOnly(t *testing.T)
 	})
 }
 
-// TestAPostStartCommandIsFollowedAgainWithPauses ends a lease while its command runs, and takes the ledger away at once.
+// TestAPostStartCommandIsFollowedAgainWithPauses ends a lease while its command runs, and immediately takes the ledger
+// away.
 func TestAPostStartCommandIsFollowedAgainWithPauses(t *testing.T) {
 	inWorld(t, func(w *world) {
 		back := sync.OnceFunc(func() { execute(w.T, w.path, "ALTER TABLE taken RENAME TO sandboxes") })

@@ -16,16 +16,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// process is one reconciler: an engine on a store of its own, that reaches the backend by a wire. It
-// can die, after which nothing of it reaches ledger or backend, and freeze, after which what it had
-// begun arrives late.
+// process is one reconciler: an engine with its own store, connected to the backend by a wire. It can die: then nothing
+// of it reaches the ledger or the backend any more. It can freeze: then the calls that it had begun arrive late.
 type process struct {
 	store  *ledger.Store
 	engine *leasing.Service
-	// life ends when it dies or freezes; requests to it end with it.
+	// life ends when the process dies or freezes. Requests to it end with it.
 	life context.Context
 	end  context.CancelFunc
-	// parted is closed when the calls that were cut off by its death or freeze may return.
+	// parted is closed when the calls that its death or freeze interrupted may return.
 	parted chan struct{}
 	part   sync.Once
 	wg     sync.WaitGroup
@@ -35,7 +34,7 @@ type process struct {
 	frozen bool
 }
 
-// host is what processes run on.
+// host runs processes.
 type host struct {
 	url     string
 	options ledger.Options
@@ -46,7 +45,7 @@ type host struct {
 	loop    *loop.Config
 }
 
-// start starts a process. follow, if any, gets the events from after on, while it lives.
+// start starts a process. follow, if not nil, gets the events after an id while the process lives.
 func (h *host) start(t rapid.TB, after int64, follow func(sandbox.Event)) *process {
 	t.Helper()
 	store, err := ledger.Open(context.Background(), h.url, h.options)
@@ -77,13 +76,13 @@ func (h *host) start(t rapid.TB, after int64, follow func(sandbox.Event)) *proce
 	return p
 }
 
-// die cuts the process off, as SIGKILL would: what the ledger is committing now is its last.
+// die disconnects the process, as SIGKILL would. The commit under way is its last.
 func (p *process) die() {
 	_ = p.store.Close()
 	p.end()
 }
 
-// freeze stops the process as SIGSTOP would: its claims are not extended any more.
+// freeze stops the process, as SIGSTOP would. Its claims are no longer extended.
 func (p *process) freeze() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +102,7 @@ func (p *process) isFrozen() bool {
 
 func (p *process) alive() bool { return p.life.Err() == nil }
 
-// ask asks something of the process, which may die or freeze over it.
+// ask makes a request to the process, which may die or freeze meanwhile.
 func (p *process) ask(f func() error) error {
 	answer := make(chan error, 1)
 	p.wg.Go(func() { answer <- f() })
@@ -115,8 +114,8 @@ func (p *process) ask(f func() error) error {
 	}
 }
 
-// awaitGone waits until nothing of a process that has died, or is to stop, is left. What a frozen one had
-// begun arrives now.
+// awaitGone waits until nothing is left of a process that has died or must stop. The calls that a frozen one had begun
+// arrive now.
 func (p *process) awaitGone() {
 	p.end()
 	p.part.Do(func() { close(p.parted) })
@@ -129,7 +128,7 @@ func (p *process) awaitGone() {
 	_ = p.store.Close()
 }
 
-// fault is what happens to one call of a backend.
+// fault is the effect on one call of a backend.
 type fault string
 
 const (
@@ -137,23 +136,23 @@ const (
 	lost     fault = "answer lost"  // it happened
 	hung     fault = "hung"         // it did not happen, and the call does not return before its deadline
 	late     fault = "late"         // the same, but it happens long after that
-	slow     fault = "slow"         // it happened, and the answer tells of it when more has happened since
-	broken   fault = "broken"       // it failed for good
+	slow     fault = "slow"         // it happened, and the answer arrives after later changes
+	broken   fault = "broken"       // it failed permanently
 	dies     fault = "dies before"  // the process dies
 	diesDone fault = "dies after"   // the process dies once it happened
 	freezes  fault = "freezes"      // the process freezes, and it happens when it thaws
 	frozen   fault = "freezes done" // the process freezes once it happened
 )
 
-// lateBy is how long after its call ended a late one takes effect.
+// lateBy is the time from the end of a late call to its effect.
 const lateBy = 2 * time.Minute
 
-// slowBy is how old a slow answer is; it comes within every deadline.
+// slowBy is the age of a slow answer, which still meets every deadline.
 const slowBy = 4 * time.Second
 
-// faults are what is to happen to the next calls of a backend.
+// faults are the effects on the next calls of a backend.
 type faults struct {
-	// orphan gets the id of a sandbox that the backend may make after its caller has stopped waiting.
+	// orphan gets the id of a sandbox that the backend may create after its caller has stopped waiting.
 	orphan func(id string)
 
 	mu   sync.Mutex // guards next
@@ -185,17 +184,17 @@ func (f *faults) take(op fake.Op) fault {
 	return left[0]
 }
 
-// errCutOff is what nobody hears any more.
+// errCutOff is an error that no caller receives.
 var errCutOff = sandbox.Errorf(sandbox.UnknownOutcome, "the process was cut off")
 
-// wire is the way from one process to the backend.
+// wire connects one process to the backend.
 type wire struct {
 	*fake.Executor
 	from   *process
 	faults *faults
 }
 
-// call lets a call of the backend happen, or what is to happen to it.
+// call makes a call of the backend, or applies the fault that is set for it.
 func (w *wire) call(ctx context.Context, op fake.Op, id string, effect func(ctx context.Context) error) error {
 	p := w.from
 	if !p.alive() {
@@ -252,10 +251,10 @@ func (w *wire) call(ctx context.Context, op fake.Op, id string, effect func(ctx 
 	return effect(ctx)
 }
 
-// ask is call for what has an answer, which is lost when it comes too late.
+// ask is call for a call with an answer. The answer is lost if it comes too late.
 func ask[T any](ctx context.Context, w *wire, op fake.Op, id string,
 	question func(ctx context.Context) (T, error)) (T, error) {
-	answers := make(chan T, 1) // of one answer: each call has its effect at most once
+	answers := make(chan T, 1) // one answer: each call has its effect at most once
 	err := w.call(ctx, op, id, func(ctx context.Context) error {
 		answer, err := question(ctx)
 		answers <- answer
@@ -342,7 +341,7 @@ func (w *wire) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 		func(ctx context.Context) error { return w.Executor.RemoveDependent(ctx, l) })
 }
 
-// bookOfTests has a price for everything, so that what is not counted is missed.
+// bookOfTests has a price for everything, so that uncounted usage shows.
 func bookOfTests() sandbox.PriceBook {
 	book := pricing.Cloudflare()
 	book.AsleepMemoryGiBSecond = 3

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// declaring is an environment that declares a process.
+// declaring returns an environment that declares a process.
 func declaring(p sandbox.ProcessSpec, change ...func(p *sandbox.PutEnvironment)) func(p *sandbox.PutEnvironment) {
 	return func(put *sandbox.PutEnvironment) {
 		put.Processes = []sandbox.ProcessSpec{p}
@@ -37,7 +37,7 @@ func (w *world) startProcess(p sandbox.ProcessSpec) sandbox.Process {
 	return got
 }
 
-// wantProcess checks where a process stands, and how often it was started.
+// wantProcess checks the state of a process, and its number of starts.
 func (w *world) wantProcess(name string, state sandbox.ProcessState, starts int64) sandbox.Process {
 	w.Helper()
 	p, err := w.engine.GetProcess(w.Context(), sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: name})
@@ -132,7 +132,7 @@ func TestAProcessThatEndsStartsAgainAfterAGrowingPause(t *testing.T) {
 		w.environment(declaring(p, func(p *sandbox.PutEnvironment) { p.SleepAfter = &never }))
 		w.startLoop()
 		w.acquire(ann)
-		later(0) // the loop starts it, not who acquires
+		later(0) // the loop starts it, not the acquire
 		w.wantProcess("relay", sandbox.ProcessRunning, 1)
 		later(3 * time.Second) // it runs for 1 s each time, and the pauses are 0.5, 1, 2, 4 and 8 s
 		w.wantProcess("relay", sandbox.ProcessPending, 2)
@@ -156,7 +156,7 @@ func TestAKilledProcessStaysSo(t *testing.T) {
 			stopping))
 		w.startLoop()
 		w.acquire(ann)
-		later(0) // the loop starts it: one that is killed before has no start
+		later(0) // the loop starts it: a process that is killed before that has no start
 		kill := func() {
 			w.Helper()
 			if _, err := w.engine.KillProcess(w.Context(),

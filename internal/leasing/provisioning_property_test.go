@@ -19,9 +19,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestRequestsAboutAnEnvironmentAreCarriedOutOneAfterTheOther lets clients of two replicas create, change, use and
-// delete one environment at once, give up, and the replicas and the backend fail. After every step no living lease is
-// of an environment that is being deleted or is not provisioned. In the end the backend has what the ledger says.
+// TestRequestsAboutAnEnvironmentAreCarriedOutOneAfterTheOther makes clients of two replicas create, change, use and
+// delete one environment concurrently, and give up. The replicas and the backend fail. After every step, no live lease
+// has an environment that is being deleted or is not provisioned. In the end, the backend matches the ledger.
 func TestRequestsAboutAnEnvironmentAreCarriedOutOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -30,7 +30,7 @@ func TestRequestsAboutAnEnvironmentAreCarriedOutOneAfterTheOther(t *testing.T) {
 	})
 }
 
-// site is one ledger with two replicas, the first of which has a loop, and a backend.
+// site has one ledger with two replicas, the first of which has a loop, and a backend.
 type site struct {
 	*rapid.T
 	path     string
@@ -41,9 +41,9 @@ type site struct {
 	clients  sync.WaitGroup
 
 	mu      sync.Mutex // guards what follows
-	making  string     // how the backend's Provision is: "", "slow", "fails" or "hangs"
-	taking  string     // how its Deprovision is
-	deletes int        // so many were asked for
+	making  string     // mode of the backend's Provision: "", "slow", "fails" or "hangs"
+	taking  string     // mode of its Deprovision
+	deletes int        // number of requested deletions
 }
 
 func newSite(r *rapid.T, path string) *site {
@@ -61,7 +61,7 @@ func newSite(r *rapid.T, path string) *site {
 	return s
 }
 
-// behave is what the backend does before it does what it is asked for.
+// behave applies a mode before an operation of the backend.
 func (s *site) behave(ctx context.Context, how *string) error {
 	s.mu.Lock()
 	now := *how
@@ -100,7 +100,7 @@ func (s *site) start(i int) {
 	s.stopLoop = func() { cancel(); <-done }
 }
 
-// die ends a replica and starts another one in its place.
+// die ends a replica and replaces it.
 func (s *site) die(i int) {
 	if i == 0 {
 		s.stopLoop()
@@ -110,7 +110,7 @@ func (s *site) die(i int) {
 	}
 }
 
-// client asks one of the replicas for something, for as long as its patience lasts.
+// client makes a request to one of the replicas, with a limit on its patience.
 func (s *site) client(ask func(ctx context.Context, e *leasing.Service)) {
 	e := s.engines[rapid.IntRange(0, 1).Draw(s.T, "replica")]
 	patience := time.Duration(rapid.SampledFrom([]int{1, 7, 200}).Draw(s.T, "patience")) * time.Second
@@ -195,7 +195,7 @@ func (s *site) delete() {
 	})
 }
 
-// stored returns the environment's row, nil where there is none.
+// stored returns the environment's row, nil if there is none.
 func (s *site) stored() (row *ledger.Environment) {
 	err := s.store.Read(context.Background(), func(tx *ledger.Tx) (err error) {
 		row, err = tx.Environment(game)
@@ -224,7 +224,7 @@ func (s *site) check() {
 	}
 }
 
-// checkAtRest looks at what there is once nothing fails and every client is gone.
+// checkAtRest checks the final state once nothing fails and every client is gone.
 func (s *site) checkAtRest() {
 	row := s.stored()
 	if row == nil {

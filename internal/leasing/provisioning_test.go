@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// creating is what the tests of this file create.
+// creating is the request that the tests of this file make.
 func creating(change ...func(p *sandbox.PutEnvironment)) sandbox.PutEnvironment {
 	p := sandbox.PutEnvironment{ID: game, Owner: "test", SecretValues: map[string]sandbox.Secret{"token": "s3cret"},
 		EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: "player", Network: sandbox.NetworkRestricted}}
@@ -23,7 +23,7 @@ func creating(change ...func(p *sandbox.PutEnvironment)) sandbox.PutEnvironment 
 	return p
 }
 
-// begin asks an engine to create the environment and returns where the outcome will be.
+// begin makes an engine create the environment and returns a channel for the result.
 func begin(ctx context.Context, e *leasing.Service, p sandbox.PutEnvironment) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -33,8 +33,8 @@ func begin(ctx context.Context, e *leasing.Service, p sandbox.PutEnvironment) <-
 	return done
 }
 
-// firstProvision makes the backend's first Provision leave something behind and then wait until it is released, or
-// its context ends; then it fails with the error that it is released with. Others pass.
+// firstProvision makes the backend's first Provision leave something behind, and wait until it is released or its
+// context ends. Then that Provision fails with the error of the release. Later ones pass.
 func (w *world) firstProvision() (release chan<- error) {
 	released, first := make(chan error, 1), true
 	w.backend.Fault(fake.OpProvision, func(ctx context.Context) error {
@@ -53,7 +53,7 @@ func (w *world) firstProvision() (release chan<- error) {
 	return released
 }
 
-// plantGateway is what a Provision has made that was broken off.
+// plantGateway creates what an interrupted Provision leaves behind.
 func (w *world) plantGateway() {
 	w.backend.PlantDependent(driver.Dependent{Kind: driver.DependentGateway, Name: "gateway",
 		Handle: driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, Instance: "engine-1"}})
@@ -68,8 +68,8 @@ func (w *world) status() sandbox.EnvironmentStatus {
 	return env.Status
 }
 
-// TestACallerThatGivesUpTakesNoEnvironmentFromAnother lets one client create an environment and give up at a time, and
-// another one ask for the same, lease and work in it.
+// TestACallerThatGivesUpTakesNoEnvironmentFromAnother makes one client create an environment and give up after a time.
+// Another client asks for the same environment, leases and works in it.
 func TestACallerThatGivesUpTakesNoEnvironmentFromAnother(t *testing.T) {
 	broken := sandbox.Errorf(sandbox.Failed, "the engine has no room")
 	round := 0
@@ -133,7 +133,7 @@ func takeNothing(w *world, createOnly bool, order []string, outcome error) {
 	if w.backend.Environments() != 1 {
 		w.Errorf("%d environments are provisioned", w.backend.Environments())
 	}
-	again := begin(w.Context(), replica, creating()) // the first caller tries again
+	again := begin(w.Context(), replica, creating()) // the first caller retries
 	if err := <-again; err != nil {
 		w.Errorf("the first caller's next try: %v", err)
 	}
@@ -289,7 +289,8 @@ func TestAnAcquireSaysThatItsEnvironmentCouldNotBeMade(t *testing.T) {
 	})
 }
 
-// TestARemovalAndACreationOfOneEnvironmentDoNotMeet: what the removal finds, the creation before it has made.
+// TestARemovalAndACreationOfOneEnvironmentDoNotMeet: the creation waits for the removal, which removes only the resources
+// of earlier creations.
 func TestARemovalAndACreationOfOneEnvironmentDoNotMeet(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

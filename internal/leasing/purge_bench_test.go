@@ -28,11 +28,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// oldSandboxes are purged while conditions arrive; each has four events, two usage periods and a delivery.
+// oldSandboxes are purged while conditions arrive. Each has four events, two usage periods and a delivery.
 const oldSandboxes = 100_000
 
-// BenchmarkReceiptsDuringAPurge removes a month of a busy server's history while 16 senders deliver
-// conditions one after the other, and reports how long these waited then, and before.
+// BenchmarkReceiptsDuringAPurge removes a month of a busy server's history while 16 senders deliver conditions one
+// after the other. It reports how long they wait during the purge, and before.
 func BenchmarkReceiptsDuringAPurge(b *testing.B) {
 	b.Run("SQLite", func(b *testing.B) {
 		path := filepath.Join(b.TempDir(), "ledger.db")
@@ -74,7 +74,7 @@ func receiptsWhileRetiring(b *testing.B, url, dialect, dsn string) {
 	}
 }
 
-// senders deliver conditions while something else happens.
+// senders deliver conditions in the background.
 type senders struct {
 	*testing.B
 	engine *leasing.Service
@@ -123,7 +123,7 @@ func (s *senders) during(name string, act func()) {
 	s.ReportMetric(took[len(took)-1].Seconds()*1e3, name+"-max-ms")
 }
 
-// fillHistory stores sandboxes that were destroyed long ago, with what belongs to them.
+// fillHistory stores sandboxes that were destroyed long ago, with their history.
 func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 	b.Helper()
 	err := store.Write(b.Context(), func(tx *ledger.Tx) error {
@@ -152,7 +152,7 @@ func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 			SELECT id, lease_id, environment_id, agent_did, backend, instance, (SELECT id FROM price_books), 64, 100, 1024, 'awake', destroyed_at - n, destroyed_at - n + 1, destroyed_at FROM sandboxes, (SELECT 1 AS n UNION SELECT 2) AS periods`,
 		`INSERT INTO deliveries (id, received_at, source, body, type, environment_id, agent_did, generation, occurred_at, status, matched)
 			SELECT 'old-' || id, destroyed_at, 'bench', '{}', 'agent.death', environment_id, agent_did, 1, destroyed_at, 'applied', 1 FROM sandboxes`,
-		"ANALYZE", // as a server does by itself
+		"ANALYZE", // a server does this on its own
 	} {
 		if _, err := db.ExecContext(b.Context(), statement); err != nil {
 			b.Fatal(err)
@@ -160,7 +160,7 @@ func fillHistory(b *testing.B, store *ledger.Store, driver, dsn string) {
 	}
 }
 
-// copies is the statement that makes n more sandboxes like the first, each of its own lease.
+// copies returns the statement that creates n more sandboxes like the first, each for its own lease.
 func copies(b *testing.B, db *sql.DB, n int, id string) string {
 	b.Helper()
 	rows, err := db.QueryContext(b.Context(), "SELECT * FROM sandboxes LIMIT 0")

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestCostsAreTheSameAfterRetention compares whole reports of random usage before and after some of
-// its sandboxes are purged: they are equal, or the query cuts days of which only the day is kept.
+// TestCostsAreTheSameAfterRetention compares whole reports of random usage before and after the purge of some
+// sandboxes. They are equal, unless the query cuts days for which only daily sums are kept.
 func TestCostsAreTheSameAfterRetention(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -80,7 +80,7 @@ func (b *bill) checkSame(before, after asked) {
 
 func cutsADay(t time.Time) bool { return !t.IsZero() && !t.Equal(t.Truncate(24*time.Hour)) }
 
-// destroySome lets the bill's last sandboxes be gone.
+// destroySome destroys the bill's last sandboxes.
 func (b *bill) destroySome() {
 	b.Helper()
 	n := rapid.IntRange(0, len(b.sandboxes)).Draw(b.T, "destroyed")
@@ -123,8 +123,8 @@ func (w *world) graveyard(sandboxes, events int) {
 	}
 }
 
-// TestSeveralEnginesPurgeTheSameOnce has three engines purge at once, one of which gives up on the
-// way; another one finishes later.
+// TestSeveralEnginesPurgeTheSameOnce runs a purge on three engines at the same time. One of them gives up on the way,
+// and another one finishes later.
 func TestSeveralEnginesPurgeTheSameOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -162,7 +162,7 @@ func TestSeveralEnginesPurgeTheSameOnce(t *testing.T) {
 	})
 }
 
-// TestOneBatchIsBounded purges a sandbox that has more events than a batch.
+// TestOneBatchIsBounded purges a sandbox with more events than a batch.
 func TestOneBatchIsBounded(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -174,15 +174,14 @@ func TestOneBatchIsBounded(t *testing.T) {
 		if err != nil || done.Sandboxes != 71 || done.Events != 4500+70*30+1 {
 			t.Errorf("removed %+v: %v", done, err)
 		}
-		// Nine batches for the large one, with at most 500 events each, and five for the others; pauses
-		// between them.
+		// Nine batches for the large one, with at most 500 events each, and five for the others, with pauses between them.
 		if pauses := time.Since(began) / (20 * time.Millisecond); pauses != 13 {
 			t.Errorf("there were %d pauses between batches", pauses)
 		}
 	})
 }
 
-// TestALoopPurgesWhatIsOldEnough: a reconciler removes what was destroyed cleanup_ttl ago.
+// TestALoopPurgesWhatIsOldEnough: a reconciler removes sandboxes that were destroyed cleanup_ttl ago.
 func TestALoopPurgesWhatIsOldEnough(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.cleanup = 2 * time.Hour

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// together delivers all at once and returns what each was answered.
+// together delivers all at the same time and returns the answers.
 func (w *world) together(deliveries []sandbox.Delivery) ([]sandbox.Receipt, []error) {
 	receipts, errs := make([]sandbox.Receipt, len(deliveries)), make([]error, len(deliveries))
 	var wg sync.WaitGroup
@@ -62,7 +62,7 @@ func TestDeliveriesThatArriveTogetherAreEachAnsweredForThemselves(t *testing.T) 
 		if sandbox.ReasonOf(errs[2*agents]) == sandbox.ReasonOtherBody {
 			refused++
 		} else if errs[2*agents] == nil {
-			first++ // it came before the two of that id
+			first++ // it arrived before the two with that id
 		}
 		if first != agents || again+refused != agents+1 || refused == 0 {
 			t.Errorf("%d were applied, %d known and %d refused; want %d applied and %d of the others",
@@ -101,8 +101,7 @@ func TestDeliveriesAreUnavailableTogetherWhenTheLedgerIs(t *testing.T) {
 	})
 }
 
-// What one sender sends must not keep others from being heard: a batch that fails by the fault of one
-// of it is stored one by one.
+// One sender's delivery must not block those of others: if one delivery makes a batch fail, each is stored alone.
 func TestOneDeliveryThatCannotBeStoredKeepsNoOther(t *testing.T) {
 	t.Parallel()
 	inWorldOn(t, postgrestest.New(t), func(w *world) {

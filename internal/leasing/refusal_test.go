@@ -15,9 +15,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestStepsThatTheLedgerRefusesAreTriedInTheirTime has a ledger that refuses to store the ends of three leases. The loop
-// tries each of them at the pace of retries, and another sandbox does not wait for them. Once the ledger stores the
-// ends, they come within one such pause.
+// TestStepsThatTheLedgerRefusesAreTriedInTheirTime makes a ledger refuse to store the ends of three leases. The loop
+// retries each of them at the pace of retries, and another sandbox does not wait for them. Once the ledger stores the
+// ends, they succeed within one such pause.
 func TestStepsThatTheLedgerRefusesAreTriedInTheirTime(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -25,7 +25,7 @@ func TestStepsThatTheLedgerRefusesAreTriedInTheirTime(t *testing.T) {
 		for i := range 3 {
 			refused = append(refused, w.acquire(fmt.Sprintf("did:plc:refused%d", i)).ID)
 		}
-		later(time.Second) // they come first
+		later(time.Second) // they are due first
 		w.acquire(ann)
 		later(48 * time.Hour)
 		ledgertest.ExecSQL(w.T, w.path, "CREATE TRIGGER refuse BEFORE UPDATE ON sandboxes "+
@@ -53,7 +53,7 @@ func TestStepsThatTheLedgerRefusesAreTriedInTheirTime(t *testing.T) {
 	})
 }
 
-// failures is a log that counts failed steps. It gives up at a number of them.
+// failures is a log that counts failed steps. It stops the test at a number of them.
 type failures struct {
 	give int
 	up   func()

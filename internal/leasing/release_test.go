@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A lease's end names who released it, which need not be who owns it.
+// A lease's end names the caller that released it, which may differ from the owner.
 func TestAReleaseNamesItsCaller(t *testing.T) {
 	for actor, want := range map[string]string{"token:operator": "released by token:operator", "": "released by test"} {
 		t.Run(want, func(t *testing.T) {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// restAfter and endAfter are the limits of what follows, keeperGrace what its backend adds to them.
+	// restAfter and endAfter are the limits in these tests, and keeperGrace is what the backend adds to them.
 	restAfter   = 5 * time.Minute
 	endAfter    = time.Hour
 	keeperGrace = time.Minute
 )
 
-// inKeptWorld runs a test on a backend that keeps time and records. No loop runs: nobody works on the ledger.
+// inKeptWorld runs a test on a backend that keeps time and records. No loop works on the ledger.
 func inKeptWorld(t *testing.T, f func(w *world, l sandbox.Lease)) {
 	inWorld(t, func(w *world) {
 		w.backend.Record()
@@ -34,7 +34,7 @@ func resting(after time.Duration) func(*sandbox.PutEnvironment) {
 	}
 }
 
-// seen is what the backend says of a sandbox.
+// seen returns the backend's observation of a sandbox.
 func (w *world) seen(l sandbox.Lease) driver.Observation {
 	w.Helper()
 	o, err := w.backend.Inspect(context.Background(), driver.Handle{SandboxID: l.SandboxID})
@@ -56,7 +56,7 @@ func (w *world) wantAwakeFor(d time.Duration) {
 	}
 }
 
-// TestABackendThatKeepsTimePutsSandboxesToSleepWithoutAReconciler has the reconciler away while a sandbox is not used.
+// TestABackendThatKeepsTimePutsSandboxesToSleepWithoutAReconciler has no reconciler while a sandbox is unused.
 func TestABackendThatKeepsTimePutsSandboxesToSleepWithoutAReconciler(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		rested := time.Now().Add(restAfter + keeperGrace)
@@ -71,7 +71,7 @@ func TestABackendThatKeepsTimePutsSandboxesToSleepWithoutAReconciler(t *testing.
 		w.wantAwakeFor(restAfter + keeperGrace)
 		w.exec(annLease, "echo")
 		w.sandboxIs(sandbox.SandboxReady, "")
-		later(restAfter + time.Second) // the ledger comes first
+		later(restAfter + time.Second) // the ledger acts first
 		w.wantAwakeFor(2*restAfter + keeperGrace)
 		if o := w.seen(l); o.Rest != sandbox.StopRequest || !o.StoppedAt.Equal(rested) {
 			w.Errorf("the backend says %+v", o)
@@ -96,7 +96,7 @@ func TestARestIsObservedAndIsNoDrift(t *testing.T) {
 	})
 }
 
-// TestAUseOfASleepingSandboxWakesIt has a command be the first to find that a sandbox rests.
+// TestAUseOfASleepingSandboxWakesIt makes a command the first to find a sandbox asleep.
 func TestAUseOfASleepingSandboxWakesIt(t *testing.T) {
 	for name, rest := range map[string]time.Duration{
 		"rests":       restAfter + 2*keeperGrace,
@@ -120,8 +120,8 @@ func TestAUseOfASleepingSandboxWakesIt(t *testing.T) {
 	}
 }
 
-// TestABackendThatKeepsTimeHearsOfUsesThatItCannotSee: each use is at a time at which the backend would have put
-// the sandbox to rest a little later.
+// TestABackendThatKeepsTimeHearsOfUsesThatItCannotSee makes each use a little before the backend would put the sandbox
+// to sleep.
 func TestABackendThatKeepsTimeHearsOfUsesThatItCannotSee(t *testing.T) {
 	ref := sandbox.LeaseRef{ID: annLease}
 	for name, use := range map[string]func(w *world) error{
@@ -158,7 +158,7 @@ func TestABackendThatKeepsTimeHearsOfUsesThatItCannotSee(t *testing.T) {
 	}
 }
 
-// TestABackendThatKeepsTimeHearsOfAnEnvironmentsOtherTimes changes an environment, and then has the reconciler away.
+// TestABackendThatKeepsTimeHearsOfAnEnvironmentsOtherTimes changes an environment, and then runs without a reconciler.
 func TestABackendThatKeepsTimeHearsOfAnEnvironmentsOtherTimes(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		w.startLoop()
@@ -176,11 +176,11 @@ func TestABackendThatKeepsTimeHearsOfAnEnvironmentsOtherTimes(t *testing.T) {
 	})
 }
 
-// TestALeaseThatEndsWithoutAReconcilerEndsByItsTTL has the backend end a sandbox that never sleeps.
+// TestALeaseThatEndsWithoutAReconcilerEndsByItsTTL makes the backend end a sandbox that never sleeps.
 func TestALeaseThatEndsWithoutAReconcilerEndsByItsTTL(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		w.environment(resting(0))
-		w.exec(annLease, "echo") // which tells of that
+		w.exec(annLease, "echo") // reports the new limits to the backend
 		used := time.Now()
 		later(3 * endAfter)
 		w.startLoop()
@@ -194,7 +194,7 @@ func TestALeaseThatEndsWithoutAReconcilerEndsByItsTTL(t *testing.T) {
 	})
 }
 
-// TestARenewalThatIsLostIsSentBeforeTheNextUse: the ledger decides what lives.
+// TestARenewalThatIsLostIsSentBeforeTheNextUse: the ledger decides which leases live.
 func TestARenewalThatIsLostIsSentBeforeTheNextUse(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		later(endAfter - time.Minute)
@@ -214,7 +214,7 @@ func TestARenewalThatIsLostIsSentBeforeTheNextUse(t *testing.T) {
 	})
 }
 
-// TestABackendThatTakesNoRenewalDelaysNoUse has renewals refused for good, as by one that is older.
+// TestABackendThatTakesNoRenewalDelaysNoUse makes the backend refuse renewals permanently, as an older one does.
 func TestABackendThatTakesNoRenewalDelaysNoUse(t *testing.T) {
 	inKeptWorld(t, func(w *world, _ sandbox.Lease) {
 		w.backend.Fail(fake.OpTouch, sandbox.Errorf(sandbox.Invalid, "there is no such thing"))
@@ -225,7 +225,7 @@ func TestABackendThatTakesNoRenewalDelaysNoUse(t *testing.T) {
 	})
 }
 
-// TestARenewalHoldsBeforeItsBackendAnswers has the backend hang: the ledger has the renewal, and the step goes on.
+// TestARenewalHoldsBeforeItsBackendAnswers makes the backend hang: the ledger has the renewal, and the step continues.
 func TestARenewalHoldsBeforeItsBackendAnswers(t *testing.T) {
 	inKeptWorld(t, func(w *world, l sandbox.Lease) {
 		later(restAfter / 2)
@@ -247,14 +247,14 @@ func TestARenewalHoldsBeforeItsBackendAnswers(t *testing.T) {
 			w.Errorf("renewing took %v, and it expires at %v", took, got.ExpiresAt)
 		}
 		close(answer)
-		later(restAfter) // from the renewal on it has not rested
+		later(restAfter) // it has not slept since the renewal
 		if o := w.seen(l); o.State != sandbox.StateRunning {
 			w.Errorf("the backend says %+v", o)
 		}
 	})
 }
 
-// TestABackendThatDoesNotKeepTimeGetsNoRenewal: what others need changes nothing there.
+// TestABackendThatDoesNotKeepTimeGetsNoRenewal: uses of its sandboxes cause no steps.
 func TestABackendThatDoesNotKeepTimeGetsNoRenewal(t *testing.T) {
 	inWorld(t, func(w *world) {
 		told := &diary{}

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// gatewayFindings lists the findings about the environment's gateway, the newest first.
+// gatewayFindings lists the findings about the environment's gateway, newest first.
 func (w *world) gatewayFindings() []sandbox.DriftFinding {
 	w.Helper()
 	found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{EnvironmentID: game})
@@ -53,7 +53,7 @@ func TestAGatewayThatCannotBeRepairedIsAFindingUntilItWorks(t *testing.T) {
 			!strings.Contains(found[0].Resolution, "no room for it") {
 			t.Fatalf("the findings are %+v", found)
 		}
-		w.backend.Break(w.gatewayRef(), "") // somebody has seen to it
+		w.backend.Break(w.gatewayRef(), "") // repaired from outside
 		w.backend.Fail(fake.OpRepair, nil)
 		later(31 * time.Second)
 		if found = w.gatewayFindings(); len(found) != 1 || found[0].Resolution != "it works again" ||

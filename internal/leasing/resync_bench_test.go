@@ -15,17 +15,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// resynced is how many sandboxes a resync finds awake.
+// resynced is the number of awake sandboxes in a resync.
 const resynced = 200
 
-// BenchmarkResync looks at sandboxes that are awake and use CPU, of whose usage a day is kept: without a sample being
-// kept, as in every second resync, and with one of each. It reports what a sample takes up as well, and removes
-// samples as old as a day, a minute's at once.
+// BenchmarkResync resyncs awake sandboxes that use CPU and have a day of usage samples. It measures resyncs that store
+// no sample, as every second one does, and resyncs that store one for each. It also reports the storage of a sample,
+// and removes samples that are a day old, one minute's together.
 func BenchmarkResync(b *testing.B) {
 	for name, c := range map[string]struct {
 		open   func(b *testing.B) (url, dsn string)
 		driver string
-		size   string // asks for what is taken up
+		size   string // query for the storage size
 	}{
 		"SQLite": {func(b *testing.B) (string, string) {
 			path := filepath.Join(b.TempDir(), "ledger.db")
@@ -66,7 +66,7 @@ func BenchmarkResync(b *testing.B) {
 
 const minutesKept = int(sandbox.UsageKept / time.Minute)
 
-// resyncBench is an engine with sandboxes that are awake.
+// resyncBench is an engine with awake sandboxes.
 type resyncBench struct {
 	*testing.B
 	backend *fake.Executor
@@ -108,7 +108,7 @@ func newSurveyBench(b *testing.B, url, dialect, dsn string) *resyncBench {
 	return s
 }
 
-// fill stores the samples of resyncs, one a minute, for a number of minutes that ended some minutes ago, in order.
+// fill stores the samples of resyncs in order, one a minute, for a number of minutes that ended some minutes ago.
 func (s *resyncBench) fill(minutes, ago int) {
 	s.Helper()
 	newest := time.Now().Add(-time.Duration(ago) * time.Minute).UnixMicro()
@@ -118,7 +118,7 @@ func (s *resyncBench) fill(minutes, ago int) {
 		minutes-1, newest))
 }
 
-// run resyncs. When samples are not to be kept, there is one of each sandbox from just before.
+// run resyncs. If samples must not be stored, each sandbox already has one from just before.
 func (s *resyncBench) run(b *testing.B, kept bool) {
 	b.Helper()
 	if err := s.engine.Resync(b.Context(), sandbox.Docker); err != nil {

@@ -68,7 +68,7 @@ func TestARunWhoseSandboxDoesNotStartLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// TestARunWhoseSandboxCannotBeDestroyedHasItsResult: to run it again would do no good.
+// TestARunWhoseSandboxCannotBeDestroyedHasItsResult: a repeated run would not help.
 func TestARunWhoseSandboxCannotBeDestroyedHasItsResult(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -84,8 +84,8 @@ func TestARunWhoseSandboxCannotBeDestroyedHasItsResult(t *testing.T) {
 	})
 }
 
-// TestARunHasNoMoreThanItsCallerMay: more than the environment has is for those who may change the environment, and no
-// more than a tenant's ceiling.
+// TestARunHasNoMoreThanItsCallerMay: only callers who may change the environment may exceed it, and none may exceed a
+// tenant's ceiling.
 func TestARunHasNoMoreThanItsCallerMay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) {
@@ -126,7 +126,7 @@ func TestARunOnCloudflareHasItsEnvironmentsSandbox(t *testing.T) {
 	}
 }
 
-// TestARunWhoseCallsCannotBeReadHasItsResult: the ledger gets the calls of models later.
+// TestARunWhoseCallsCannotBeReadHasItsResult: the ledger gets the model calls later.
 func TestARunWhoseCallsCannotBeReadHasItsResult(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withModel)

@@ -28,7 +28,7 @@ func (w *world) wantSecret(sandboxID string, want sandbox.Secret) {
 	}
 }
 
-// wantNotInLedger searches the files of the ledger, WAL and key included.
+// wantNotInLedger searches the files of the ledger, including WAL and key, for a secret.
 func (w *world) wantNotInLedger(secret string) {
 	w.Helper()
 	files, err := filepath.Glob(w.path + "*")
@@ -55,8 +55,8 @@ func TestTheLedgerHoldsNoSecretInClear(t *testing.T) {
 	})
 }
 
-// TestASandboxIsNotUsedBeforeItHasItsSecrets: whoever dies between waking a sandbox and giving it its
-// secrets leaves one that is awake without them.
+// TestASandboxIsNotUsedBeforeItHasItsSecrets: a process that dies between the wake and the transfer of secrets leaves a
+// sandbox that is awake without them.
 func TestASandboxIsNotUsedBeforeItHasItsSecrets(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withSecret, func(p *sandbox.PutEnvironment) { p.SleepMode = sandbox.SleepStop })
@@ -65,7 +65,7 @@ func TestASandboxIsNotUsedBeforeItHasItsSecrets(t *testing.T) {
 			w.Fatal(err)
 		}
 		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
-		if _, err := w.backend.Wake(w.Context(), h); err != nil { // as the one who died
+		if _, err := w.backend.Wake(w.Context(), h); err != nil { // like the process that died
 			w.Fatal(err)
 		}
 		if err := w.engine.Look(w.Context(), l.SandboxID); err != nil {
@@ -174,7 +174,7 @@ func TestWithoutItsKeyASecretWaits(t *testing.T) {
 	})
 }
 
-// A new value of a secret is an event, which does not have the value.
+// A new value of a secret is an event, which does not contain the value.
 func TestANewValueOfASecretIsAnEvent(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withSecret)

@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 )
 
-// databases have the URLs of ledgers that do not exist yet.
+// databases return the URLs of ledgers that do not exist yet.
 var databases = map[string]func(t *testing.T) string{
 	"SQLite":     inprocess.SQLite,
 	"PostgreSQL": func(t *testing.T) string { return postgrestest.New(t) },

@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// BenchmarkRecording types 100 bytes every 10 ms into commands, each in a session or in none: the difference
-// is what the recording costs. An op is a second of that.
+// BenchmarkRecording types 100 bytes every 10 ms into commands, with and without a session. The difference is the cost
+// of the recording. An op is one second.
 func BenchmarkRecording(b *testing.B) {
 	for name, url := range map[string]func(b *testing.B) string{
 		"SQLite":     func(b *testing.B) string { return "sqlite://" + filepath.Join(b.TempDir(), "ledger.db") },

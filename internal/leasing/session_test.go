@@ -29,7 +29,7 @@ func (w *world) session(c sandbox.CreateSession) sandbox.Session {
 	return s
 }
 
-// line runs a line of the shell of session s and returns what it writes.
+// line runs a line in the shell of session s and returns its output.
 func (w *world) line(line string) string {
 	w.Helper()
 	r, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{Session: "s", Shell: line})
@@ -39,7 +39,7 @@ func (w *world) line(line string) string {
 	return string(r.Stdout)
 }
 
-// recording returns the data of the events of session s of one type, and fails for a gap in the sequence.
+// recording returns the data of the events of session s of one type, and fails if the sequence has a gap.
 func recording(t *testing.T, e *leasing.Service, kind sandbox.SessionEventType) string {
 	t.Helper()
 	var data strings.Builder
@@ -93,8 +93,8 @@ func TestASessionOutlivesSleepStopAndItsProcess(t *testing.T) {
 	})
 }
 
-// TestAReplicaThatTakesOverACommandContinuesItsRecording: what a dead process has recorded is recorded once, what it has
-// not is too, and what the line leaves behind is the session's.
+// TestAReplicaThatTakesOverACommandContinuesItsRecording: nothing is recorded twice, nothing is missing, and the
+// session keeps the state that the line leaves.
 func TestAReplicaThatTakesOverACommandContinuesItsRecording(t *testing.T) {
 	twoProcesses(t, func(w, other *world) {
 		w.session(sandbox.CreateSession{ID: "s"})
@@ -211,8 +211,7 @@ func TestARecordingIsBounded(t *testing.T) {
 	})
 }
 
-// A command that writes more than can be recorded at once waits for the ledger, and not longer than the
-// engine lives.
+// A command that writes faster than can be recorded waits for the ledger, but not longer than the engine lives.
 func TestARecordingThatCannotBeWrittenHoldsUpNoShutdown(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -245,7 +244,7 @@ func TestARecordingThatCannotBeWrittenHoldsUpNoShutdown(t *testing.T) {
 	})
 }
 
-// opened is an empty reader that tells when it is read.
+// opened is an empty reader that signals when it is read.
 type opened struct{ told chan struct{} }
 
 func (o opened) Read([]byte) (int, error) {
@@ -279,8 +278,8 @@ func TestRecordingsOfPurgedSandboxesAreRemoved(t *testing.T) {
 	})
 }
 
-// TestARecordingHasNothingTwiceWhenAnswersOfTheDatabaseAreLost types slowly, while some commits are made and
-// their answers never come.
+// TestARecordingHasNothingTwiceWhenAnswersOfTheDatabaseAreLost types slowly, while some commits succeed without an
+// answer.
 func TestARecordingHasNothingTwiceWhenAnswersOfTheDatabaseAreLost(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)

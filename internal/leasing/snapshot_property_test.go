@@ -20,8 +20,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestWhateverHappensEachGenerationBeginsWithTheLastPublishedSnapshot lets random things happen to
-// sandboxes that keep state, and to the bucket that keeps it.
+// TestWhateverHappensEachGenerationBeginsWithTheLastPublishedSnapshot does random things to sandboxes that keep
+// snapshots, and to their bucket.
 func TestWhateverHappensEachGenerationBeginsWithTheLastPublishedSnapshot(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range databases {
@@ -63,7 +63,7 @@ type chronicle struct {
 	now time.Time
 
 	n       int
-	written map[string]string // by sandbox: what its story is
+	written map[string]string // the story in each sandbox
 }
 
 var chronicleGames = []string{"own-game", "shared-1", "shared-2"}
@@ -137,7 +137,7 @@ func (h *chronicle) expect(err error, allowed ...sandbox.Code) bool {
 func (h *chronicle) acquire() {
 	agent, game, _ := h.lease()
 	a, err := h.engine.Acquire(h.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
-	if !h.expect(err, sandbox.Failed) || !a.IsNew { // it crashed as it began
+	if !h.expect(err, sandbox.Failed) || !a.IsNew { // it crashed at its beginning
 		return
 	}
 	begins, _ := h.backend.FileOf(a.Lease.SandboxID, story)
@@ -151,7 +151,7 @@ func (h *chronicle) acquire() {
 	}
 }
 
-// savedToTheEnd reports whether a sandbox was saved after it had ended.
+// savedToTheEnd reports whether a sandbox was saved after its lease had ended.
 func (h *chronicle) savedToTheEnd(sandboxID string) bool {
 	events, err := h.engine.ListEvents(h.Context(), sandbox.EventFilter{SandboxID: sandboxID})
 	h.expect(err)
@@ -163,12 +163,12 @@ func (h *chronicle) savedToTheEnd(sandboxID string) bool {
 	return false
 }
 
-// write changes the story of a sandbox, by the files API.
+// write changes the story of a sandbox through the files API.
 func (h *chronicle) write() {
 	_, _, ref := h.lease()
 	l, err := h.engine.GetLease(h.Context(), ref.ID)
 	if !h.expect(err, sandbox.NotFound) || l.Status != sandbox.LeaseActive {
-		return // a use waits until the next try to begin, and here time stands still
+		return // a use waits for the next retry of the beginning, and here time stands still
 	}
 	h.n++
 	text := fmt.Sprint(h.n)
@@ -183,7 +183,7 @@ func oneFile(name, text string) io.Reader {
 	w := tar.NewWriter(&b)
 	_ = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: name, Mode: 0o644, Size: int64(len(text))})
 	_, _ = io.WriteString(w, text)
-	_ = w.Close() // a buffer takes everything
+	_ = w.Close() // a buffer never fails
 	return &b
 }
 
@@ -215,7 +215,7 @@ func (h *chronicle) sleep() {
 	}
 }
 
-// crash has a sandbox stop by itself, or vanish.
+// crash makes a sandbox stop on its own, or vanish.
 func (h *chronicle) crash() {
 	_, _, ref := h.lease()
 	l, err := h.engine.GetLease(h.Context(), ref.ID)
@@ -245,7 +245,7 @@ func (h *chronicle) killsFail(fail bool) {
 	}
 }
 
-// pass lets time pass, and what is due be tried.
+// pass lets time pass, and does the due work.
 func (h *chronicle) pass(d time.Duration) {
 	end := h.now.Add(d)
 	h.expect(h.engine.Resync(h.Context(), sandbox.Docker))
@@ -253,7 +253,7 @@ func (h *chronicle) pass(d time.Duration) {
 		ids, next, err := h.engine.Due(h.Context(), sandbox.Docker, sandbox.MaxPage)
 		h.expect(err)
 		for _, id := range ids {
-			// What crashed under a step is on its lease.
+			// The lease shows a crash during a step.
 			h.expect(h.engine.Work(h.Context(), id), sandbox.NotFound, sandbox.Conflict)
 		}
 		to := next
@@ -272,7 +272,7 @@ func (h *chronicle) pass(d time.Duration) {
 	}
 }
 
-// settle ends everything, and checks what each generation began with.
+// settle ends everything, and checks the beginning of each generation.
 func (h *chronicle) settle() {
 	h.bucketFails(false)
 	h.killsFail(false)
@@ -289,8 +289,7 @@ func (h *chronicle) settle() {
 	}
 }
 
-// checkEvents compares what was restored with what had been published before, and returns how many
-// states there are.
+// checkEvents compares restored snapshots with those published before, and returns their number.
 func (h *chronicle) checkEvents() int {
 	events, err := h.engine.ListEvents(h.Context(), sandbox.EventFilter{})
 	h.expect(err)
@@ -323,7 +322,7 @@ func (h *chronicle) checkEvents() int {
 	return len(published)
 }
 
-// checkBeginning checks that a generation whose key had a state says what it began with.
+// checkBeginning checks that a generation whose key had a snapshot says which one it began with.
 func (h *chronicle) checkBeginning(events []sandbox.Event, ready sandbox.Event, published map[string]string) {
 	agent, game, err := sandbox.ParseLeaseID(ready.LeaseID)
 	h.expect(err)

@@ -19,7 +19,7 @@ func TestTheSnapshotOfADeadAgentIsRestoredInTheNextGeneration(t *testing.T) {
 		first := w.acquire(ann)
 		w.write(annLease, "the dragon sleeps")
 		w.die()
-		next := w.acquire(ann) // at once: it waits for the save
+		next := w.acquire(ann) // it waits for the save
 		if next.Generation != 2 {
 			t.Fatalf("generation %d", next.Generation)
 		}
@@ -45,7 +45,7 @@ func TestASnapshotIsSavedAndRestoredWithoutALoop(t *testing.T) {
 		second := w.acquire(ann)
 		w.remembers(second, "one")
 		w.write(annLease, "two")
-		later(25 * time.Hour) // its ttl passes, and nobody records it
+		later(25 * time.Hour) // its ttl passes, and no loop records it
 		w.remembers(w.acquire(ann), "two")
 	})
 }
@@ -284,11 +284,11 @@ func TestUseDoesNotWaitForACheckpointsUpload(t *testing.T) {
 		later(2 * time.Minute)
 		w.backend.Remove(l.SandboxID)
 		later(time.Second)
-		w.remembers(w.acquire(ann), "two") // what came during the upload is saved by the next one
+		w.remembers(w.acquire(ann), "two") // the next checkpoint saves the changes during the upload
 	})
 }
 
-// What starts a command and what freezes a sandbox are kept apart by the executor of one process only.
+// An executor keeps the start of a command and a freeze apart only within one process.
 func TestSandboxIsNotFrozenWhileAnotherReplicaMayStartACommandInIt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -324,7 +324,7 @@ func TestSandboxIsNotFrozenWhileAnotherReplicaMayStartACommandInIt(t *testing.T)
 		}
 		later(4 * time.Second)
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
-		if err := <-running; err != nil { // it may end by itself, or with its sandbox
+		if err := <-running; err != nil { // it may end on its own, or with its sandbox
 			t.Logf("the command ended with: %v", err)
 		}
 		if err := other.Close(); err != nil {
@@ -415,7 +415,7 @@ func TestProcessThatDiesDuringACheckpointLeavesNothingFrozen(t *testing.T) {
 		closed := make(chan struct{})
 		go func() { _ = hung.Close(); close(closed) }()
 		w.backend.Fault(fake.OpExport, nil)
-		w.exec(annLease, "echo", "hello") // waits until the claim has run out, and thaws it
+		w.exec(annLease, "echo", "hello") // it waits until the claim has expired, and thaws the sandbox
 		w.startLoop()
 		later(time.Minute)
 		now := w.lease(annLease)
@@ -448,7 +448,7 @@ func TestLateSaveOfAnOlderGenerationReplacesNothing(t *testing.T) {
 		w.write(annLease, "two")
 		w.die()
 		later(time.Second)
-		close(released) // now generation 1's first save comes to its end
+		close(released) // now generation 1's first save ends
 		<-closed
 		later(time.Second)
 		w.remembers(w.acquire(ann), "two")
@@ -547,7 +547,7 @@ func TestASandboxOfAPoolGetsTheSnapshotOfItsAgent(t *testing.T) {
 		if w.count(first.SandboxID, sandbox.EventSnapshotSaved) == 0 {
 			t.Error("the first one was not saved")
 		}
-		later(25 * time.Hour) // all end, and the pool is made anew
+		later(25 * time.Hour) // all end, and the pool is created again
 		if n := len(w.bucket.names()); n != 2 {
 			t.Errorf("%d objects, want those of two agents: a pool saves nothing", n)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// bucket is a store of states whose calls can be made to fail or to wait.
+// bucket is a snapshot store whose calls can be made to fail or wait.
 type bucket struct {
 	*snapshotstore.Store
 
@@ -34,7 +34,7 @@ func newBucket(t *testing.T) *bucket {
 
 var bucketDown = sandbox.Errorf(sandbox.Unavailable, "the bucket is down")
 
-// fault has every call to the bucket do something first, nil nothing.
+// fault makes every call to the bucket call f first; nil ends that.
 func (b *bucket) fault(f func(ctx context.Context) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +53,7 @@ func (b *bucket) enter(ctx context.Context) error {
 	return f(ctx)
 }
 
-// Save reads all of the data before anything fails, as a bucket does that fails while it is written to.
+// Save reads all of the data before it fails, like a bucket that fails during a write.
 func (b *bucket) Save(ctx context.Context, object string, data io.Reader, limit int64) (snapshotstore.Archive, error) {
 	all, err := io.ReadAll(data)
 	if err != nil {
@@ -104,7 +104,7 @@ func (b *bucket) names() []string {
 	return slices.Sorted(maps.Keys(b.objects))
 }
 
-// kept has an environment keep /data, with change to its defaults.
+// kept makes an environment keep snapshots of /data. change modifies the defaults.
 func kept(change ...func(s *sandbox.SnapshotSpec)) func(p *sandbox.PutEnvironment) {
 	return func(p *sandbox.PutEnvironment) {
 		p.Type, p.Snapshot = sandbox.TypeRPG, &sandbox.SnapshotSpec{}
@@ -120,7 +120,7 @@ func discard(s *sandbox.SnapshotSpec) { s.OnPersistFailure = sandbox.PersistDisc
 
 const story = "/data/memory/story.md"
 
-// write has an agent's sandbox hold a story, as a command in it would.
+// write stores a story in an agent's sandbox, as a command in it would.
 func (w *world) write(leaseID, text string) {
 	w.Helper()
 	w.exec(leaseID, "echo", "writing")
@@ -128,14 +128,14 @@ func (w *world) write(leaseID, text string) {
 	w.exec(leaseID, "echo", "written")
 }
 
-// die ends ann's life after a second more.
+// die ends ann's life after one more second.
 func (w *world) die() {
 	w.Helper()
 	later(time.Second)
 	w.condition("agent.death", ann)
 }
 
-// remembers checks what a lease's sandbox has of the story.
+// remembers checks the story in a lease's sandbox.
 func (w *world) remembers(l sandbox.Lease, want string) {
 	w.Helper()
 	if got, _ := w.backend.FileOf(l.SandboxID, story); got != want {

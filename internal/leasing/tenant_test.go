@@ -10,7 +10,7 @@ import (
 // catan is a tenant of the environments catan-*.
 var catan = &sandbox.Tenant{Name: "catan", Environments: []string{"catan-*"}}
 
-// inSharedWorld has two environments whose agents share their state. The tenant may touch one of them.
+// inSharedWorld has two environments whose agents share their state. The tenant may use one of them.
 func inSharedWorld(t *testing.T, f func(w *world)) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
@@ -21,7 +21,7 @@ func inSharedWorld(t *testing.T, f func(w *world)) {
 	})
 }
 
-// leased leases ann's sandbox in an environment for the tenant, nil for the operator.
+// leased acquires ann's lease in an environment for the tenant, nil for the operator.
 func (w *world) leased(tenant *sandbox.Tenant, environment string) sandbox.Lease {
 	w.Helper()
 	a, err := w.engine.Acquire(w.Context(),
@@ -32,7 +32,7 @@ func (w *world) leased(tenant *sandbox.Tenant, environment string) sandbox.Lease
 	return a.Lease
 }
 
-// leave writes what an agent is to remember, and ends its lease.
+// leave stores what an agent should remember, and ends its lease.
 func (w *world) leave(l sandbox.Lease, text string) {
 	w.Helper()
 	w.write(l.ID, text)
@@ -67,7 +67,7 @@ func TestATenantBeginsWithoutWhatTheOperatorSavedElsewhere(t *testing.T) {
 	})
 }
 
-// What the operator's lease has not saved yet is not overtaken.
+// A tenant's lease does not overtake the operator's unsaved state.
 func TestATenantWaitsForWhatTheOperatorIsAboutToSave(t *testing.T) {
 	inSharedWorld(t, func(w *world) {
 		l := w.leased(nil, game)
@@ -87,7 +87,7 @@ func TestATenantWaitsForWhatTheOperatorIsAboutToSave(t *testing.T) {
 	})
 }
 
-// Two leases of a tenant begin with one source; the second is a copy of the first as ever.
+// Two leases of a tenant begin with one source. The second lease then copies the first, as usual.
 func TestASourceIsOneForAllLeasesOfATenant(t *testing.T) {
 	inSharedWorld(t, func(w *world) {
 		w.environment(kept(func(s *sandbox.SnapshotSpec) { s.Scope = sandbox.ScopeAgent }),

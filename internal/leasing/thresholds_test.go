@@ -18,8 +18,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestSeveralEnginesTellOfAThresholdOnce lets engines on stores of their own find a spent budget at
-// once, by looking and by acquires that are refused.
+// TestSeveralEnginesTellOfAThresholdOnce makes engines with separate stores find a spent budget at the same time, by
+// checks and by refused acquires.
 func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range databases {
@@ -92,10 +92,10 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 	}
 }
 
-// TestUseTellsOfThresholdsInEveryMonth lets a lease spend the budget of a month, and another that of the next.
+// TestUseTellsOfThresholdsInEveryMonth makes a lease spend the budget of a month, and another lease that of the next.
 func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.close() // so that nothing works meanwhile
+		w.close() // nothing works meanwhile
 		later(time.Until(time.Date(2000, 1, 31, 20, 0, 0, 0, time.UTC)))
 		w.open()
 		w.resync = 10 * time.Minute
@@ -138,8 +138,8 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 	})
 }
 
-// TestWhatTheLastMomentsOfAMonthCostIsToldOf reaches a threshold two minutes before a month ends, between
-// two looks at the budgets.
+// TestWhatTheLastMomentsOfAMonthCostIsToldOf reaches a threshold two minutes before a month ends, between two checks of
+// the budgets.
 func TestWhatTheLastMomentsOfAMonthCostIsToldOf(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close()
@@ -168,7 +168,7 @@ func TestWhatTheLastMomentsOfAMonthCostIsToldOf(t *testing.T) {
 	})
 }
 
-// put makes an environment.
+// put creates an environment.
 func put(t *testing.T, e *leasing.Service, change func(p *sandbox.PutEnvironment)) {
 	t.Helper()
 	p := sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
@@ -179,7 +179,7 @@ func put(t *testing.T, e *leasing.Service, change func(p *sandbox.PutEnvironment
 	}
 }
 
-// toldOf returns the thresholds of budgets that events tell of.
+// toldOf returns the budget thresholds that have events.
 func toldOf(t *testing.T, e *leasing.Service) (told []sandbox.BudgetReached) {
 	t.Helper()
 	events, err := e.ListEvents(context.Background(), sandbox.EventFilter{EnvironmentID: game})

@@ -21,10 +21,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestUsageIsWhatSandboxesUsed lets random things happen to leases and a warm pool (acquire and
-// release, sleep and wake, ends by themselves, crashes, kills that fail, clocks that are set, what is
-// long gone retired), and measures meanwhile on the backend how long each sandbox is awake and asleep and how much CPU
-// it uses. Usage says the same, no periods of a sandbox overlap, and costs are their sum.
+// TestUsageIsWhatSandboxesUsed does random things to leases and a warm pool: acquire and release, sleep and wake, ends
+// without a request, crashes, failed kills, clock steps, and purges. It measures on the backend how long each sandbox
+// is awake and asleep and how much CPU it uses. The ledger's usage must be the same, periods of a sandbox must not
+// overlap, and costs must be their sum.
 func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(r *rapid.T) {
@@ -55,8 +55,8 @@ func TestUsageIsWhatSandboxesUsed(t *testing.T) {
 	})
 }
 
-// TestListedReadingsAreCounted: a backend that lists readings of usage is asked for no other. A reading counts once, and
-// for its boot only: lists may be older than a wake.
+// TestListedReadingsAreCounted: a backend that lists usage readings gets no other requests for usage. A reading counts
+// once, and for its boot only, because lists may be older than a wake.
 func TestListedReadingsAreCounted(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.backend.Record()
@@ -81,7 +81,7 @@ func TestListedReadingsAreCounted(t *testing.T) {
 		w.backend.TakeReadings()
 		want("after it", 10)
 		w.backend.Burn(id, 20*time.Second)
-		w.backend.Restart(id) // its record has what it used until then
+		w.backend.Restart(id) // its record has the usage until then
 		want("after a restart, listed as before it", 30)
 		w.backend.Burn(id, 2*time.Second)
 		w.backend.TakeReadings()
@@ -93,8 +93,8 @@ func TestListedReadingsAreCounted(t *testing.T) {
 	})
 }
 
-// TestACrashLosesNoMoreThanOneHeartbeatOfCPU lets a sandbox use a CPU without pause, kills the
-// reconciler and then the sandbox, whose count of CPU time is lost with it.
+// TestACrashLosesNoMoreThanOneHeartbeatOfCPU makes a sandbox use a CPU without pause. It kills the reconciler and then
+// the sandbox, which loses its count of CPU time.
 func TestACrashLosesNoMoreThanOneHeartbeatOfCPU(t *testing.T) {
 	const heartbeat = 60.0 // seconds, at most
 	inWorld(t, func(w *world) {
@@ -123,7 +123,7 @@ func TestACrashLosesNoMoreThanOneHeartbeatOfCPU(t *testing.T) {
 		burn(317)
 		want(burnt-heartbeat, burnt)
 		w.close()
-		burn(200) // nobody looks, and the backend counts on
+		burn(200) // no reconciler looks, and the backend continues to count
 		w.open()
 		w.startLoop()
 		burn(90)
@@ -136,8 +136,8 @@ func TestACrashLosesNoMoreThanOneHeartbeatOfCPU(t *testing.T) {
 	})
 }
 
-// TestCPUTimeIsCountedFromAnUnseenStart: a sandbox stops in its sleep, the ledger does not notice, and a wake starts it.
-// The backend then counts from zero: what it uses is counted in full, whether more or less than before its sleep.
+// TestCPUTimeIsCountedFromAnUnseenStart: a sandbox stops in its sleep, the ledger does not notice, and a wake starts
+// it. The backend then counts from zero. Its use is counted in full, whether it is more or less than before the sleep.
 func TestCPUTimeIsCountedFromAnUnseenStart(t *testing.T) {
 	wakeTwice := func(w *world, fails sandbox.Code) {
 		if _, err := w.engine.Wake(w.Context(), sandbox.LeaseRef{ID: annLease}); sandbox.CodeOf(err) != fails {
@@ -152,7 +152,7 @@ func TestCPUTimeIsCountedFromAnUnseenStart(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode  sandbox.SleepMode
 		start func(w *world, id string)
-		after []time.Duration // a start, in which a sandbox that has used 10 s uses so much
+		after []time.Duration // CPU time used in a start, after 10 s of use before
 	}{
 		"a wake starts it": {
 			sandbox.SleepPause, func(w *world, _ string) { w.wake() },
@@ -175,7 +175,7 @@ func TestCPUTimeIsCountedFromAnUnseenStart(t *testing.T) {
 					return sandbox.Errorf(sandbox.UnknownOutcome, "the connection broke")
 				})
 				wakeTwice(w, sandbox.UnknownOutcome)
-			}, []time.Duration{4 * time.Second}, // more looks like the use of the boot before
+			}, []time.Duration{4 * time.Second}, // more would look like the use of the previous boot
 		},
 		"another program starts it": {
 			sandbox.SleepStop, func(w *world, id string) {
@@ -213,7 +213,7 @@ func TestCPUTimeIsCountedFromAnUnseenStartOfAPool(t *testing.T) {
 		t.Run(after.String(), func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				w.startLoop()
-				w.backend.Fault(fake.OpUsage, func(context.Context) error { // it uses CPU time until it waits
+				w.backend.Fault(fake.OpUsage, func(context.Context) error { // it uses CPU time before it waits
 					w.backend.Fault(fake.OpUsage, nil)
 					time.Sleep(time.Second)
 					for id := range w.backend.Sandboxes() {
@@ -251,13 +251,13 @@ func TestAReadingFromBeforeAWakeIsOfNoNewBoot(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.wake()
-		w.wantCPU("after a wake", id, 2*time.Second, 15) // its sleep has read it
+		w.wantCPU("after a wake", id, 2*time.Second, 15) // its sleep has taken the reading
 		w.backend.TakeReadings()
 		w.wantCPU("after the next reading", id, 0, 17)
 	})
 }
 
-// wantCPU has a sandbox use CPU time, and checks what is counted in all after a look.
+// wantCPU makes a sandbox use CPU time, and checks the total count after a look.
 func (w *world) wantCPU(what, id string, burn time.Duration, want float64) {
 	w.Helper()
 	w.backend.Burn(id, burn)
@@ -270,7 +270,7 @@ func (w *world) wantCPU(what, id string, burn time.Duration, want float64) {
 	}
 }
 
-// meter is a world in which the backend's sandboxes are measured.
+// meter is a world that measures the backend's sandboxes.
 type meter struct {
 	*rapid.T
 	host    *ledgertest.Host
@@ -279,7 +279,7 @@ type meter struct {
 	backend *fake.Executor
 	steps   bool // the clock may be set
 	records bool // the backend records when sandboxes run
-	// readings: the backend lists what sandboxes have used, as it was a while ago.
+	// readings: the backend lists usage readings that are a little old.
 	readings bool
 
 	used map[string]*sandbox.CostRow // by lease, "" is the pool
@@ -294,7 +294,7 @@ func newMeter(t *testing.T, r *rapid.T) *meter {
 		seen:  make(map[string]bool),
 		steps: rapid.Bool().Draw(r, "steps"),
 	}
-	// A record elsewhere stays as it is when this machine's clock is set.
+	// A record on another machine does not change when this machine's clock is set.
 	m.records = !m.steps && rapid.Bool().Draw(r, "records")
 	m.backend = fake.New("engine-1", m.host.Now)
 	if m.records {
@@ -358,7 +358,7 @@ func (m *meter) acquire() {
 	m.work()
 }
 
-// work does all that is due, as a loop does. What a kill leaves is due again later.
+// work does all due work, as a loop does. The remains of a kill are due again later.
 func (m *meter) work() {
 	m.Helper()
 	for {
@@ -380,8 +380,7 @@ func (m *meter) pass() {
 		"passes")) * time.Microsecond)
 }
 
-// spend lets time pass, in which sandboxes use what they use, and then everything be done that became
-// due in it.
+// spend lets time pass, in which sandboxes use CPU, and then does all work that became due.
 func (m *meter) spend(length time.Duration) {
 	active := make(map[string]bool) // the CPU time of others is read when their kills are tried
 	for _, l := range m.active() {
@@ -401,7 +400,7 @@ func (m *meter) spend(length time.Duration) {
 				m.backend.Burn(id, cpu)
 				row.CPUSeconds += cpu.Seconds()
 			}
-		case sandbox.StatePaused, sandbox.StateStopped: // one that is down is billed as one that sleeps
+		case sandbox.StatePaused, sandbox.StateStopped: // a sandbox that is down is billed as asleep
 			row.AsleepSeconds += length.Seconds()
 		}
 	}
@@ -419,7 +418,7 @@ func (m *meter) active() []sandbox.Lease {
 	return leases
 }
 
-// end removes or stops one sandbox behind the ledger's back, which looks at once.
+// end removes or stops one sandbox behind the ledger's back. The ledger then looks immediately.
 func (m *meter) end() {
 	id := m.anyActive()
 	if id == "" {
@@ -434,21 +433,22 @@ func (m *meter) end() {
 	m.work()
 }
 
-// endUnseen stops one sandbox behind the ledger's back while nobody looks, or removes it where that is recorded.
+// endUnseen stops one sandbox behind the ledger's back, without a look. It removes the sandbox if the backend records
+// that.
 func (m *meter) endUnseen() {
 	id := m.anyActive()
-	if id == "" || m.steps { // what was recorded stays as it is
+	if id == "" || m.steps { // recorded times do not move with the clock
 		return
 	}
 	if m.records && rapid.Bool().Draw(m.T, "removed") {
 		m.backend.Remove(id)
-		m.pass() // before a kill that fails, which could not tell what is gone from what has stopped
+		m.pass() // before a kill that fails and could not tell a removed sandbox from a stopped one
 	} else {
 		m.halt(id)
 	}
 }
 
-// wakeUnseen has one sandbox sleep, stops it behind the ledger's back, and wakes it before the ledger looks.
+// wakeUnseen puts one sandbox to sleep, stops it behind the ledger's back, and wakes it before the ledger looks.
 func (m *meter) wakeUnseen() {
 	id := m.anyActive()
 	if id == "" || m.backend.Sandboxes()[id].State != sandbox.StateRunning {
@@ -465,7 +465,7 @@ func (m *meter) wakeUnseen() {
 	m.spend(time.Duration(seconds.Draw(m.T, "seconds after")) * time.Second)
 }
 
-// sleep puts a lease to sleep, if it may. Its turn may come at a time that this test's clock does not reach meanwhile.
+// sleep puts a lease to sleep, if possible. Its turn may be at a time that this test's clock does not reach meanwhile.
 func (m *meter) sleep(ref sandbox.LeaseRef) {
 	ctx, cancel := context.WithTimeout(m.Context(), time.Second)
 	defer cancel()
@@ -473,7 +473,7 @@ func (m *meter) sleep(ref sandbox.LeaseRef) {
 	m.allow(err, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Timeout)
 }
 
-// wake wakes a lease, as sleep puts it to sleep.
+// wake wakes a lease, under the same conditions as sleep.
 func (m *meter) wake(ref sandbox.LeaseRef) {
 	ctx, cancel := context.WithTimeout(m.Context(), time.Second)
 	defer cancel()
@@ -481,7 +481,7 @@ func (m *meter) wake(ref sandbox.LeaseRef) {
 	m.allow(err, sandbox.NotFound, sandbox.LeaseEnded, sandbox.Timeout)
 }
 
-// restart has one sandbox stop and start again while nobody looks, where that is recorded.
+// restart stops and starts one sandbox without a look, if the backend records that.
 func (m *meter) restart() {
 	if id := m.anyActive(); id != "" && m.records {
 		m.backend.Restart(id)
@@ -511,7 +511,7 @@ func (m *meter) failKills(fail bool) {
 	m.backend.Fail(fake.OpKill, err)
 }
 
-// step sets the clock forward or back, by up to two days and no less than what is called a step.
+// step sets the clock forward or back, by up to two days and by enough to count as a step.
 func (m *meter) step() {
 	if m.steps {
 		m.host.Step(time.Duration(
@@ -520,7 +520,7 @@ func (m *meter) step() {
 	}
 }
 
-// look notes which sandboxes there are.
+// look records the current sandboxes.
 func (m *meter) look() {
 	for id := range m.backend.Sandboxes() {
 		m.seen[id] = true
@@ -548,7 +548,7 @@ func (m *meter) check() {
 	m.checkLeases()
 }
 
-// checkLeases compares what each lease costs with its usage periods, in its present generation.
+// checkLeases compares the cost of each lease with its usage periods, in its current generation.
 func (m *meter) checkLeases() {
 	m.Helper()
 	leases, err := m.engine.ListLeases(m.Context(), sandbox.LeaseFilter{})
@@ -572,7 +572,7 @@ func (m *meter) checkLeases() {
 	m.allow(err)
 }
 
-// checkUse compares what is reported with what was measured.
+// checkUse compares the reported use with the measured one.
 func (m *meter) checkUse(rows []sandbox.CostRow) {
 	m.Helper()
 	near := func(a, b float64) bool { return a-b < 1e-4 && b-a < 1e-4 }
@@ -588,8 +588,8 @@ func (m *meter) checkUse(rows []sandbox.CostRow) {
 	}
 }
 
-// checkPeriods checks that no two periods of a sandbox overlap and that the open one is what the
-// sandbox does, and returns what all cost.
+// checkPeriods checks that no two periods of a sandbox overlap and that the open one matches the sandbox's state. It
+// returns the total cost.
 func (m *meter) checkPeriods() (cost sandbox.NanoUSD) {
 	m.Helper()
 	sums := &bill{T: m.T, now: m.host.Now(), books: make(map[string]sandbox.PriceBook)}
@@ -631,12 +631,12 @@ func (m *meter) checkSequence(s *ledger.Sandbox, periods []accounting.UsagePerio
 	for i := range periods {
 		p := &periods[i]
 		generations += p.Generations
-		// One that cannot be killed is counted by what it does, and no more looked at.
+		// A sandbox that cannot be killed is counted by its state, and is not inspected any more.
 		isSo := s.Phase == p.State || s.Phase != sandbox.PhaseGone && s.Desired == ledger.Gone
 		if open := p.EndedAt == 0; open != (i == len(periods)-1 && isSo && !endedItself) {
 			m.Fatalf("sandbox %s is %s, and its periods are %+v", s.ID, s.Phase, periods)
 		}
-		// When the clock is set back, ended usage stays where it was.
+		// When the clock is set back, ended usage does not move.
 		if i > 0 && !m.steps && periods[i-1].EndedAt > p.StartedAt {
 			m.Fatalf("periods of sandbox %s overlap: %+v", s.ID, periods)
 		}
@@ -646,8 +646,7 @@ func (m *meter) checkSequence(s *ledger.Sandbox, periods []accounting.UsagePerio
 	}
 }
 
-// TestACommandTellsWhatItsSandboxHasUsed: CPU time is counted with a command's end, and the backend is
-// not asked for it.
+// TestACommandTellsWhatItsSandboxHasUsed: CPU time is counted at a command's end, without a request to the backend.
 func TestACommandTellsWhatItsSandboxHasUsed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()

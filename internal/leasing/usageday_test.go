@@ -7,8 +7,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestALoopKeepsUsageOfEveryMinuteForADay: at the loop's pace a sample of each minute is kept, beside another loop on
-// the ledger as well, and what is older than a day is removed, though what was destroyed is kept for ever.
+// TestALoopKeepsUsageOfEveryMinuteForADay: at the loop's pace, one sample of each minute is kept, even with a second
+// loop on the ledger. Samples older than a day are removed, even if destroyed sandboxes are kept for ever.
 func TestALoopKeepsUsageOfEveryMinuteForADay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		never, days := sandbox.Duration(0), sandbox.Duration(72*time.Hour)
@@ -44,7 +44,7 @@ func TestALoopKeepsUsageOfEveryMinuteForADay(t *testing.T) {
 	})
 }
 
-// samples are what is kept of what ann's sandbox used.
+// samples returns the kept usage samples of ann's sandbox.
 func (w *world) samples() []sandbox.UsageSample {
 	w.Helper()
 	h, err := w.engine.LeaseUsageHistory(w.Context(), sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: annLease}})

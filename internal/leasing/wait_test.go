@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// While an engine hangs, those who wait for it must leave the ledger to the others: a wait that writes
-// would wake all that wait, and they it.
+// While an engine hangs, callers that wait for it must not write to the ledger: a wait that writes would wake all
+// waiters, and they would wake it.
 func TestWaitingForASandboxThatIsWorkedOnWritesNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -34,7 +34,7 @@ func TestWaitingForASandboxThatIsWorkedOnWritesNothing(t *testing.T) {
 				select {
 				case <-w.store.Changed():
 					if commits.Add(1) == 1000 {
-						respond() // or time would stand still for ever
+						respond() // otherwise time would stand still for ever
 					}
 				case <-counting.Done():
 				}
@@ -83,8 +83,8 @@ func TestAConditionIsKnownAgainAfterTheClockWasSetBack(t *testing.T) {
 	})
 }
 
-// A lease ends while its backend puts the sandbox to sleep, which may save a large disk, or wakes it. The sandbox is killed
-// at once, and not after that.
+// A lease ends while its backend puts the sandbox to sleep, which may save a large disk, or wakes it. The sandbox is
+// killed immediately.
 func TestAnEndInterruptsASleepAndAWake(t *testing.T) {
 	steps := map[fake.Op]func(*leasing.Service, context.Context, sandbox.LeaseRef) (sandbox.Lease, error){
 		fake.OpSleep: (*leasing.Service).Sleep,

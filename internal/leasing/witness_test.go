@@ -20,7 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// restart ends the program and starts it again, as it were after anything that happened to its engine or ledger.
+// restart ends the program and starts it again, as after a change of its engine or ledger.
 func (w *world) restart() {
 	w.Helper()
 	w.close()
@@ -39,7 +39,7 @@ func (w *world) tryAcquire(agent string) (sandbox.Acquired, error) {
 	return w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
 }
 
-// refused checks that a request was refused for a reason.
+// refused checks the reason of a refused request.
 func (w *world) refused(what string, err error, code sandbox.Code, reason sandbox.Reason) {
 	w.Helper()
 	if sandbox.CodeOf(err) != code || sandbox.ReasonOf(err) != reason {
@@ -47,7 +47,7 @@ func (w *world) refused(what string, err error, code sandbox.Code, reason sandbo
 	}
 }
 
-// lastEvent is the number of the ledger's last event.
+// lastEvent returns the number of the ledger's last event.
 func (w *world) lastEvent() int64 {
 	w.Helper()
 	info, err := w.engine.Ledger(w.Context())
@@ -57,7 +57,7 @@ func (w *world) lastEvent() int64 {
 	return info.LastEventID
 }
 
-// TestACloneOfTheEngineEndsNothing has another machine with the engine's id answer: to a program that starts, and to
+// TestACloneOfTheEngineEndsNothing makes another machine with the engine's id answer, to a program that starts and to
 // one that runs.
 func TestACloneOfTheEngineEndsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
@@ -97,7 +97,7 @@ func TestACloneOfTheEngineEndsNothing(t *testing.T) {
 	})
 }
 
-// TestAnOlderCopyOfTheEngineEndsNothing puts the engine's machine back to before the last generation.
+// TestAnOlderCopyOfTheEngineEndsNothing puts the engine's machine back to the state before the last generation.
 func TestAnOlderCopyOfTheEngineEndsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -118,7 +118,7 @@ func TestAnEngineThatWasWipedIsAcceptedByAdopt(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)
-		w.backend.BecomeClone() // for good
+		w.backend.BecomeClone() // permanently
 		w.restart()
 		w.startLoop()
 		later(time.Minute)
@@ -138,7 +138,7 @@ func TestAnEngineThatWasWipedIsAcceptedByAdopt(t *testing.T) {
 	})
 }
 
-// TestAWitnessThatWasPrunedIsLeftAgain removes all volumes that nothing uses, the witness among them.
+// TestAWitnessThatWasPrunedIsLeftAgain removes all unused volumes, including the witness.
 func TestAWitnessThatWasPrunedIsLeftAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -184,8 +184,8 @@ func TestALedgerOfAnOlderProgramLeavesItsWitness(t *testing.T) {
 	}
 }
 
-// TestALedgerPutBackByACopyIssuesNoGenerationTwice copies the ledger, goes on, and puts the copy back,
-// without telling it.
+// TestALedgerPutBackByACopyIssuesNoGenerationTwice copies the ledger, continues, and puts the copy back without a
+// notice.
 func TestALedgerPutBackByACopyIssuesNoGenerationTwice(t *testing.T) {
 	inWorld(t, func(w *world) {
 		const carol, dave = "did:plc:carol", "did:plc:dave"
@@ -243,7 +243,7 @@ func TestALedgerPutBackByACopyIssuesNoGenerationTwice(t *testing.T) {
 		}
 		w.restart()
 		w.release(ann)
-		w.acquire(ann) // and it waits no more
+		w.acquire(ann) // and it waits no longer
 	})
 }
 
@@ -272,7 +272,7 @@ func TestAnEmptiedLedgerWithTheSameIdWaits(t *testing.T) {
 	})
 }
 
-// TestAGenerationWhoseWitnessIsLateIsNotTakenForACopy breaks off between ledger and engine, in both orders.
+// TestAGenerationWhoseWitnessIsLateIsNotTakenForACopy interrupts the program between ledger and engine, in both orders.
 func TestAGenerationWhoseWitnessIsLateIsNotTakenForACopy(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
@@ -354,8 +354,8 @@ func TestTheWitnessGoesWithTheLastEnvironment(t *testing.T) {
 	})
 }
 
-// TestAWithdrawnWitnessIsForgotten has another program delete the last environment, and die before or after the ledger
-// has it destroyed.
+// TestAWithdrawnWitnessIsForgotten makes another program delete the last environment, and die before or after the
+// ledger has it as destroyed.
 func TestAWithdrawnWitnessIsForgotten(t *testing.T) {
 	for _, dies := range []bool{false, true} {
 		t.Run(fmt.Sprintf("and dies %t", dies), func(t *testing.T) {
@@ -405,7 +405,7 @@ func TestADeletionOnACloneRemovesNothing(t *testing.T) {
 	})
 }
 
-// TestAnEnvironmentMovesToAnotherEngineOnlyWhenNamed has two replicas with an engine each.
+// TestAnEnvironmentMovesToAnotherEngineOnlyWhenNamed has two replicas with one engine each.
 func TestAnEnvironmentMovesToAnotherEngineOnlyWhenNamed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		b, closeB := w.replica("engine-2")
@@ -488,7 +488,7 @@ func TestTwoExecutorsOfOneKindAreRefused(t *testing.T) {
 	})
 }
 
-// replica returns a service on the world's ledger with an engine of its own.
+// replica returns a service on the world's ledger with its own engine.
 func (w *world) replica(instance string) (e *leasing.Service, end func()) {
 	w.Helper()
 	e, err := leasing.New(leasing.Config{
@@ -506,7 +506,7 @@ func (w *world) replica(instance string) (e *leasing.Service, end func()) {
 	}
 }
 
-// execute changes an embedded ledger beneath the program.
+// execute changes an embedded ledger behind the program's back.
 func execute(t *testing.T, path, statement string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)

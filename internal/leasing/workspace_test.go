@@ -22,7 +22,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// privateRepository is a repository that only a user with the secret of withSecret may read, and the mirrors for it.
+// privateRepository returns a repository that only a user with the secret of withSecret may read, and the mirrors for
+// it.
 func privateRepository(t *testing.T) (gittest.Repository, *gitmirror.Store) {
 	t.Helper()
 	server := gittest.New(t)
@@ -112,7 +113,7 @@ func TestAWorkspaceIsThereBeforePostStartAndItsCredentialIsNowhere(t *testing.T)
 			}
 		}
 		w.wantNotInLedger(secretValue)
-		// One that wakes has its files, and nothing is fetched.
+		// A woken sandbox has its files, and nothing is fetched.
 		w.backend.PutFile(l.SandboxID, "/workspace/app/README", "changed")
 		requests := len(repo.Authorizations())
 		if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
@@ -125,7 +126,7 @@ func TestAWorkspaceIsThereBeforePostStartAndItsCredentialIsNowhere(t *testing.T)
 			len(repo.Authorizations()) != requests {
 			t.Errorf("after a wake, the workspace has %q", text)
 		}
-		// The next generation has a branch of its own.
+		// The next generation has its own branch.
 		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
 			t.Fatal(err)
 		}
@@ -197,7 +198,7 @@ func TestALeaseThatIsReleasedDuringAHangingFetchEndsAtOnce(t *testing.T) {
 	})
 }
 
-// endsDuringAHangingFetch releases a lease while what its environment fetches from a server hangs.
+// endsDuringAHangingFetch releases a lease while a fetch of its environment from a server hangs.
 func endsDuringAHangingFetch(t *testing.T, fetches func(p *sandbox.PutEnvironment, server string)) {
 	t.Helper()
 	asked := make(chan struct{}, 1)
@@ -299,7 +300,7 @@ func TestAWorkspaceIsWrittenAgainWhenItsReconcilerDiesBeforeTheLeaseIsReady(t *t
 		}
 		calls := 0
 		w.backend.Fault(fake.OpExec, func(ctx context.Context) error {
-			if calls++; calls != 2 { // the second writes the workspace
+			if calls++; calls != 2 { // the second call writes the workspace
 				return nil
 			}
 			<-ctx.Done()
@@ -322,14 +323,14 @@ func TestAWorkspaceIsWrittenAgainWhenItsReconcilerDiesBeforeTheLeaseIsReady(t *t
 	})
 }
 
-// commitInside makes a commit in the workspace of a sandbox, as a git in it would, and returns its hash.
+// commitInside makes a commit in the workspace of a sandbox, as its own git would, and returns the hash.
 func (w *world) commitInside(sandboxID string, ready sandbox.WorkspaceReady) string {
 	w.Helper()
 	dir := w.TempDir()
 	files := w.backend.Files(sandboxID)
 	for name, content := range files {
 		rest, isInside := strings.CutPrefix(name, ready.Path+"/")
-		if !isInside || content == "" { // a directory is empty
+		if !isInside || content == "" { // a directory has no content
 			continue
 		}
 		at := filepath.Join(dir, rest)
@@ -402,7 +403,7 @@ func TestCommitsOfALeaseAreCollected(t *testing.T) {
 	})
 }
 
-// onEnd sets what becomes of the commits.
+// onEnd sets what happens to the commits at the end of the lease.
 func onEnd(e sandbox.WorkspaceEnd) func(p *sandbox.PutEnvironment) {
 	return func(p *sandbox.PutEnvironment) { p.Workspace.OnEnd, p.Workspace.PushPrefix = e, "agents/" }
 }
@@ -616,7 +617,7 @@ func TestAWorkspaceWhoseBackendIsAwayIsKeptOnceItIsBack(t *testing.T) {
 		for _, op := range fake.Ops() {
 			w.backend.Fault(op, away)
 		}
-		_, _ = w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}) // it goes on
+		_, _ = w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}) // it continues
 		later(5 * time.Minute)
 		if kept, lost := w.endOf(l.SandboxID); len(kept)+len(lost) != 0 {
 			t.Errorf("while its backend is away, its end is %+v, %+v", kept, lost)
@@ -719,7 +720,7 @@ func TestABranchIsPushedUnderThePrefixOnly(t *testing.T) {
 			t.Errorf("its events are %q", told)
 		}
 		w.wantNotInLedger(secretValue)
-		// An environment with another repository does not send these commits there.
+		// Commits are not pushed to another repository that the environment has since.
 		other := repo.Server.Repository("other", map[string]string{"a": "one"})
 		w.environment(withWorkspace(other), func(p *sandbox.PutEnvironment) {
 			p.Secrets, p.Workspace.PushPrefix = []string{"token"}, "agents/"

@@ -22,16 +22,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// world is one ledger on disk, one backend in memory, and a clock that jumps when all wait.
+// world is one ledger on disk, one in-memory backend, and a clock that jumps when all goroutines wait.
 type world struct {
 	*testing.T
 	path    string // of the ledger's files
 	url     string // of the ledger
 	store   *ledger.Store
 	backend *fake.Executor
-	beside  []driver.Executor // other backends, of engines that are opened from now on
+	beside  []driver.Executor // other backends, for engines that are opened from now on
 	bucket  *bucket
-	observe lifecycle.Observer // of engines that are opened from now on
+	observe lifecycle.Observer // for engines that are opened from now on
 	engine  *leasing.Service
 	stop    func()
 	now     func() time.Time // the ledger's clock
@@ -39,8 +39,8 @@ type world struct {
 	resync  time.Duration    // pace of resyncs; zero is the loop's default
 	workers int              // of the loop, for each backend; zero is the loop's default
 	bounds  output.Bounds
-	mirrors *gitmirror.Store // of engines that are opened from now on
-	cleanup time.Duration    // how long a loop keeps what was destroyed; zero keeps it
+	mirrors *gitmirror.Store // for engines that are opened from now on
+	cleanup time.Duration    // how long a loop keeps destroyed sandboxes; zero keeps them
 	reserve int64            // of the ledger's disk
 	n       int
 }
@@ -53,7 +53,7 @@ const (
 
 var annLease = sandbox.LeaseID(ann, game)
 
-// inWorld runs a test in a bubble whose time is not the machine's. The loop is not running.
+// inWorld runs a test in a bubble with its own time. The loop is not running.
 func inWorld(t *testing.T, f func(w *world)) {
 	t.Parallel()
 	inWorldOn(t, "", f)
@@ -126,14 +126,14 @@ func (w *world) startLoop() {
 	synctest.Wait()
 }
 
-// startSlowLoop is startLoop for tests of days, to whom a resync every 30 s and a poll every minute
-// would only be work.
+// startSlowLoop is startLoop for tests of days, for which a resync every 30 s and a poll every minute would only cost
+// time.
 func (w *world) startSlowLoop() {
 	w.resync, w.poll = time.Hour, time.Hour
 	w.startLoop()
 }
 
-// environment makes an environment; change may alter its defaults.
+// environment creates an environment. change may modify its defaults.
 func (w *world) environment(change ...func(p *sandbox.PutEnvironment)) {
 	w.Helper()
 	p := sandbox.PutEnvironment{ID: game, Owner: "test", EnvironmentSpec: sandbox.EnvironmentSpec{
@@ -203,7 +203,7 @@ func (w *world) want(l sandbox.Lease, status sandbox.LeaseStatus, by sandbox.End
 	}
 }
 
-// later lets time pass and everything due be done.
+// later lets time pass, and lets all due work be done.
 func later(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
