@@ -13,16 +13,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/migrations"
 )
 
-// fixedTimes are the columns that stay as they are when the clock is stepped.
+// fixedTimes are the columns that do not move when the clock is stepped.
 var fixedTimes = []string{
 	// of the ledger and its clock
 	"ledgers.created_at", "ledgers.detail_since", "ledgers.clock_seen_at", "ledgers.backed_up_at", "ledgers.restored_at",
 	"clocks.seen_at",
 	// computed from other columns
 	"sandboxes.wake_at", "sandboxes.expires_at",
-	// dates that a person or another system has set
+	// dates set by a user or another system
 	"tokens.expires_at", "logins.expires_at", "deliveries.occurred_at",
-	// records of what happened
+	// records of past events
 	"environments.ended_at", "environments.created_at", "environments.updated_at", "environments.retired_at",
 	"environments.unmade_since", "environment_secrets.updated_at", "price_books.added_at", "leases.created_at",
 	"sandboxes.destroyed_at", "events.at", "deliveries.received_at", "usage_periods.rolled_at", "account_days.begun_at",
@@ -33,8 +33,8 @@ var fixedTimes = []string{
 	"tokens.last_used_at", "tokens.revoked_at", "logins.created_at", "llm_calls.started_at", "llm_calls.ended_at",
 }
 
-// TestEveryTimeMovesWithTheClockOrIsKnownToStay: a time that is left behind can stop work on a sandbox for as long as
-// the step was.
+// TestEveryTimeMovesWithTheClockOrIsKnownToStay: a time that does not move can stop work on a sandbox for the length of
+// the step.
 func TestEveryTimeMovesWithTheClockOrIsKnownToStay(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
@@ -60,7 +60,7 @@ func TestEveryTimeMovesWithTheClockOrIsKnownToStay(t *testing.T) {
 	}
 }
 
-// TestTimesWithinColumnsMoveWithTheClock: moveCompanions knows each time within the JSON of a companion's state.
+// TestTimesWithinColumnsMoveWithTheClock: moveCompanions moves each time within the JSON of a companion's state.
 func TestTimesWithinColumnsMoveWithTheClock(t *testing.T) {
 	t.Parallel()
 	var times []string
@@ -74,7 +74,7 @@ func TestTimesWithinColumnsMoveWithTheClock(t *testing.T) {
 	}
 }
 
-// timeColumns returns the columns of a ledger whose names are those of times, as table.column.
+// timeColumns returns the columns of a ledger that are named like times, as table.column.
 func timeColumns(t *testing.T, path string) (columns []string) {
 	t.Helper()
 	db, err := sql.Open("sqlite", path)

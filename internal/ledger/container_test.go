@@ -26,7 +26,7 @@ func TestEveryFieldOfAContainerIsCompared(t *testing.T) {
 	}
 }
 
-// TestStoredContainerEqualsANewOne: empty maps and lists read from the ledger are no difference.
+// TestStoredContainerEqualsANewOne: empty maps and lists from the ledger equal new ones.
 func TestStoredContainerEqualsANewOne(t *testing.T) {
 	t.Parallel()
 	spec := sandbox.EnvironmentSpec{Env: map[string]string{}, Companions: sandbox.Companions{},
@@ -64,7 +64,7 @@ func fieldsOf(v reflect.Value, name string) (all []field) {
 	return all
 }
 
-// set sets a field to a value that is not empty.
+// set sets a field to a non-empty value.
 func set(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.String:

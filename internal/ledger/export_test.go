@@ -7,7 +7,7 @@ import (
 	"gorm.io/gorm"
 )
 
-// OnQuery calls seen with each query that the store's readers ask.
+// OnQuery calls seen for each query of the store's readers.
 func (s *Store) OnQuery(ctx context.Context, seen func(sql string, vars []any)) error {
 	record := func(db *gorm.DB) { seen(db.Statement.SQL.String(), db.Statement.Vars) }
 	return s.Read(ctx, func(tx *Tx) error {
@@ -15,7 +15,7 @@ func (s *Store) OnQuery(ctx context.Context, seen func(sql string, vars []any)) 
 	})
 }
 
-// OnRead calls seen with each statement that reads, also those of transactions that write.
+// OnRead calls seen for each statement that reads, including those of transactions that write.
 func (s *Store) OnRead(ctx context.Context, seen func(sql string, vars []any)) error {
 	record := func(db *gorm.DB) { seen(db.Statement.SQL.String(), db.Statement.Vars) }
 	listen := func(tx *Tx) error {

@@ -15,15 +15,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestNoStatementOfALeaseReadsItsHistory asks for the plan of every statement with which leases are acquired, read,
-// renewed, put to sleep and listed, environments listed and budgets checked. Of usage, they read what the sums do not
-// count yet, by an index that holds nothing else.
+// TestNoStatementOfALeaseReadsItsHistory checks the plan of every statement that acquires, reads, renews, lists and
+// puts leases to sleep, lists environments, and checks budgets. Of usage, they may read only what the sums do not count
+// yet, through an index with nothing else.
 func TestNoStatementOfALeaseReadsItsHistory(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	store := ledgertest.Open(t, "sqlite://"+path, ledger.Options{})
 	engine := newEngine(t, store)
-	var mu sync.Mutex // the engine asks by itself, too
+	var mu sync.Mutex // the engine also queries in the background
 	asked := make(map[string][]any)
 	if err := store.OnRead(t.Context(), func(sql string, vars []any) {
 		mu.Lock()
@@ -44,7 +44,7 @@ func TestNoStatementOfALeaseReadsItsHistory(t *testing.T) {
 		"games":   func() error { _, err := engine.ListEnvironments(t.Context()); return err },
 		"budgets": func() error { return engine.CheckBudgets(t.Context()) },
 	} {
-		if _, err := engine.Acquire(t.Context(), acquire); err != nil { // whatever comes first
+		if _, err := engine.Acquire(t.Context(), acquire); err != nil { // the first requests differ from later ones
 			t.Fatal(err)
 		}
 		if err := step(); err != nil {

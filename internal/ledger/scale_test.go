@@ -61,7 +61,7 @@ func TestWhatIsDueIsFoundByAnIndex(t *testing.T) {
 	}
 }
 
-// TestHistoryIsFoundByAnIndex: neither the feed nor retention reads what it does not return.
+// TestHistoryIsFoundByAnIndex: neither the feed nor retention reads rows that it does not return.
 func TestHistoryIsFoundByAnIndex(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
@@ -101,7 +101,7 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, q := range asked {
-		if strings.Contains(q, "FROM ledgers") { // of one row; its subquery is asked for by the key
+		if strings.Contains(q, "FROM ledgers") { // a single row, whose subquery uses the key
 			continue
 		}
 		if plan := explain(t, path, q, vars[i]); strings.Contains(plan, "SCAN") || strings.Contains(plan, "TEMP B-TREE") {
@@ -180,7 +180,7 @@ func TestMoreSandboxesAreNamedThanAStatementHasVariables(t *testing.T) {
 	}
 }
 
-// BenchmarkDue finds what is due, 1,000 of 100,000 leases, as the loop asks for it.
+// BenchmarkDue finds 1,000 due leases of 100,000, with the loop's queries.
 func BenchmarkDue(b *testing.B) {
 	s, err := ledger.Open(b.Context(), "sqlite://"+filepath.Join(b.TempDir(), "ledger.db"), ledger.Options{})
 	if err != nil {
@@ -204,7 +204,7 @@ func BenchmarkDue(b *testing.B) {
 	}
 }
 
-// fill stores n sleeping leases, of which some are due.
+// fill stores n sleeping leases, some of them due.
 func fill(tb testing.TB, s *ledger.Store, n, due int) {
 	tb.Helper()
 	const page = 1000

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// backUp makes a ledger with one environment and a backup of it.
+// backUp creates a ledger with one environment and a backup of it.
 func backUp(t *testing.T, url string) (file string) {
 	t.Helper()
 	ledgertest.MakeEnvironment(t, ledgertest.Open(t, url, ledger.Options{}), "e")
@@ -99,7 +99,7 @@ func TestWhatIsNoBackupIsRefused(t *testing.T) {
 	wantCode(t, "beside another ledger's log", err, sandbox.Conflict, "-wal")
 }
 
-// TestALedgerPutBackByOtherMeansKnowsIt: noted again, nothing more is told of it until something has happened.
+// TestALedgerPutBackByOtherMeansKnowsIt: a repeated note adds no event until something else has happened.
 func TestALedgerPutBackByOtherMeansKnowsIt(t *testing.T) {
 	t.Parallel()
 	for name, newURL := range ledgertest.Databases {

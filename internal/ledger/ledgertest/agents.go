@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// agents lists processes that serve HTTP, in every state of them and of their sandboxes.
+// agents lists processes that serve HTTP, in all states of the processes and their sandboxes.
 func (s suite) agents(t *testing.T) {
 	store := open(t, s.fresh(t), nil)
 	phases := []sandbox.Phase{
@@ -56,7 +56,7 @@ func (s suite) agents(t *testing.T) {
 	})
 	read(t, store, func(tx *ledger.Tx) error {
 		all, err := execs.In(tx).Agents(sandbox.AgentFilter{})
-		if err != nil || len(all) != 3*len(states) { // of leases that have not ended
+		if err != nil || len(all) != 3*len(states) { // only of leases that have not ended
 			t.Fatalf("%d agents are listed, %v", len(all), err)
 		}
 		counts := map[sandbox.AgentState]int{}

@@ -26,21 +26,21 @@ func NewHost() *Host {
 	return &Host{clock: time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC), boot: time.Hour, bootID: "boot-1"}
 }
 
-// Options are those of a ledger on the host.
+// Options returns the options of a ledger on the host.
 func (h *Host) Options() ledger.Options {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return ledger.Options{Now: h.Now, Boot: h.Boot, BootID: h.bootID, Poll: 10 * time.Millisecond}
 }
 
-// Now is the host's clock.
+// Now returns the time of the host's clock.
 func (h *Host) Now() time.Time {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.clock
 }
 
-// Boot is the time since the host booted.
+// Boot returns the time since the host booted.
 func (h *Host) Boot() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -61,14 +61,14 @@ func (h *Host) Step(d time.Duration) {
 	h.clock = h.clock.Add(d)
 }
 
-// Reboot reboots the host, with a clock that was set meanwhile.
+// Reboot reboots the host. step is the change of its clock meanwhile.
 func (h *Host) Reboot(step time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.clock, h.boot, h.bootID = h.clock.Add(step), time.Second, h.bootID+"'"
 }
 
-// Open opens a ledger on the host until the test ends or close is called.
+// Open opens a ledger on the host until the test ends or shut is called.
 func (h *Host) Open(t *testing.T, url string) (s *ledger.Store, shut func()) {
 	t.Helper()
 	s, err := ledger.Open(t.Context(), url, h.Options())
@@ -89,7 +89,7 @@ const (
 	endingID = "ending"
 )
 
-// living makes a sandbox that is awake, in use and paid for, with an hour to live, and one that is being removed.
+// living creates a sandbox that is awake, in use and billed, with an hour to live, and one that is being removed.
 func living(t *testing.T, s *ledger.Store) (id string) {
 	t.Helper()
 	write(t, s, func(tx *ledger.Tx) error {
@@ -131,7 +131,7 @@ func living(t *testing.T, s *ledger.Store) (id string) {
 	return id
 }
 
-// wantLeft checks, on the host's clock, what is left of all that was timed, and what has been used.
+// wantLeft checks the remaining times on the host's clock, and the used time.
 func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration) {
 	t.Helper()
 	read(t, s, func(tx *ledger.Tx) error {
@@ -203,7 +203,7 @@ func (x suite) clockSteps(t *testing.T) {
 	id := living(t, s)
 	for _, step := range []time.Duration{24 * time.Hour, -48 * time.Hour, 365 * 24 * time.Hour} {
 		h.Step(step)
-		wantLeft(t, s, id, ttl, 0) // a read alone
+		wantLeft(t, s, id, ttl, 0) // after a read only
 		write(t, s, nothing)
 		wantLeft(t, s, id, ttl, 0)
 	}
@@ -223,9 +223,9 @@ func (x suite) suspended(t *testing.T) {
 	h := NewHost()
 	s, _ := h.Open(t, x.fresh(t))
 	id := living(t, s)
-	h.Pass(8 * time.Hour) // the lid was closed
+	h.Pass(8 * time.Hour) // a suspended host
 	wantLeft(t, s, id, ttl-8*time.Hour, 8*time.Hour)
-	for range 100 { // NTP corrects a bit at a time
+	for range 100 { // NTP corrects in small steps
 		h.Pass(time.Second)
 		h.Step(100 * time.Millisecond)
 		write(t, s, nothing)
@@ -246,7 +246,7 @@ func (x suite) clockStepsOnce(t *testing.T) {
 	wantLeft(t, one, id, ttl, 0)
 	h.Step(-24 * time.Hour)
 	write(t, two, nothing)
-	h.Step(time.Hour) // one has not looked since the step before
+	h.Step(time.Hour) // one store has not looked since the previous step
 	write(t, one, nothing)
 	write(t, two, nothing)
 	wantLeft(t, two, id, ttl, 0)
@@ -270,13 +270,13 @@ func (x suite) clockBackOverReboot(t *testing.T) {
 	s, shut := h.Open(t, url)
 	id := living(t, s)
 	shut()
-	h.Reboot(-365 * 24 * time.Hour) // no battery behind its clock
+	h.Reboot(-365 * 24 * time.Hour) // its clock has no battery
 	s, shut = h.Open(t, url)
 	wantLeft(t, s, id, ttl, 0)
-	h.Step(365 * 24 * time.Hour) // the network knows better
+	h.Step(365 * 24 * time.Hour) // the network corrects the clock
 	wantLeft(t, s, id, ttl, 0)
 	shut()
-	h.Reboot(30 * time.Minute) // it was off
+	h.Reboot(30 * time.Minute) // it was off for 30 minutes
 	s, _ = h.Open(t, url)
 	wantLeft(t, s, id, ttl-30*time.Minute, 30*time.Minute)
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// companionUsage adds up what a companion uses over two starts, beside its sandbox.
+// companionUsage counts the usage of a companion over two starts, in addition to its sandbox's.
 func (s suite) companionUsage(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_000_000, 0)

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MountDisk mounts a disk of a size, such as "48m", until the test ends, and returns its directory. The flags are those
-// of its unmount. It skips the test where no disk can be mounted.
+// MountDisk mounts a disk of a size, such as "48m", until the test ends, and returns its directory. unmountFlags are
+// the flags of the unmount. It skips the test if no disk can be mounted.
 func MountDisk(t *testing.T, size string, unmountFlags int) (dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -26,7 +26,7 @@ func MountDisk(t *testing.T, size string, unmountFlags int) (dir string) {
 	return dir
 }
 
-// FillDisk fills a disk with a file until nothing fits.
+// FillDisk fills a disk completely with a file.
 func FillDisk(t *testing.T, file string) {
 	t.Helper()
 	f, err := os.Create(file)

@@ -1,4 +1,4 @@
-// Package ledgertest is what every database under the ledger must do, and ledgers for tests.
+// Package ledgertest is the test suite for every database of the ledger. It also creates ledgers for tests.
 package ledgertest
 
 import (
@@ -76,7 +76,7 @@ func read(t *testing.T, s *ledger.Store, fn func(tx *ledger.Tx) error) {
 	}
 }
 
-// Environment makes an environment's row.
+// Environment creates an environment's row.
 func Environment(tx *ledger.Tx, id string) error {
 	return tx.CreateEnvironment(&ledger.Environment{
 		ID:        id,
@@ -92,7 +92,7 @@ func Environment(tx *ledger.Tx, id string) error {
 	})
 }
 
-// Sandbox returns a row of a lease's generation that is due.
+// Sandbox returns a due row of a generation.
 func Sandbox(tx *ledger.Tx, environment string, generation int64) *ledger.Sandbox {
 	lease := sandbox.LeaseID("did:plc:ann", environment)
 	return &ledger.Sandbox{
@@ -133,7 +133,7 @@ func (s suite) identity(t *testing.T) {
 	}
 }
 
-// diedAtFirstStart ends the first start when it asks for the ledger's id: the schema is there, and nothing else.
+// diedAtFirstStart interrupts the first start when it asks for the ledger's id. Only the schema exists then.
 func (s suite) diedAtFirstStart(t *testing.T) {
 	t.Parallel()
 	url := s.fresh(t)
@@ -220,7 +220,7 @@ func (s suite) panickingWrite(t *testing.T) {
 	if sandbox.CodeOf(err) != sandbox.Internal {
 		t.Errorf("%v", err)
 	}
-	write(t, store, func(tx *ledger.Tx) error { return Environment(tx, "e") }) // nothing of it is left
+	write(t, store, func(tx *ledger.Tx) error { return Environment(tx, "e") }) // no trace of it is left
 }
 
 func (s suite) endedRequest(t *testing.T) {
@@ -258,7 +258,7 @@ func (s suite) refusedWrite(t *testing.T) {
 			t.Fatal("a write that fails succeeded")
 		}
 	}
-	refuse(t.Context()) // commits of the opening are announced before it
+	refuse(t.Context()) // commits of the opening are announced before this
 	changed, scheduled := store.Changed(), store.Scheduled()
 	refuse(t.Context())
 	refuse(ended)
@@ -365,10 +365,10 @@ func (s suite) periods(t *testing.T) {
 		})
 	}
 	enter(sandbox.PhaseAwake, 0, 0)
-	enter(sandbox.PhaseAwake, 10, 3) // again: the same period goes on
+	enter(sandbox.PhaseAwake, 10, 3) // the same state again: the period continues
 	enter(sandbox.PhaseAsleep, 10, 5)
 	enter(sandbox.PhaseAwake, 10, 5)
-	enter(sandbox.PhaseGone, 10, 1) // a lower reading is of a new start
+	enter(sandbox.PhaseGone, 10, 1) // a lower reading belongs to a new start
 	read(t, store, func(tx *ledger.Tx) error {
 		periods, err := accounting.In(tx).PeriodsOf([]string{row.ID})
 		want := []struct {
@@ -465,7 +465,7 @@ func (s suite) due(t *testing.T) {
 	look("engine", 0, micro.At(now.Add(time.Second)))
 	now = now.Add(2 * time.Second)
 	look("engine", 1, micro.At(now.Add(-time.Second)))
-	write(t, store, func(tx *ledger.Tx) error { // given back, while its heartbeat was on the way
+	write(t, store, func(tx *ledger.Tx) error { // returned while its heartbeat was under way
 		err := tx.UpdateRow(row, func(row *ledger.Sandbox) error {
 			row.Claim.Until = 0
 			return nil

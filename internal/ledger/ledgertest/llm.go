@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// llmCalls records calls of models: each counts once in the sums, however often its lines are recorded.
+// llmCalls records model calls. Each counts once in the sums, however often its lines are recorded.
 func (s suite) llmCalls(t *testing.T) {
 	store := open(t, s.fresh(t), nil)
 	var box *ledger.Sandbox

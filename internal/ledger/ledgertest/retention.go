@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// destroyed makes a sandbox that was used for a time, with this many events, and is gone.
+// destroyed creates a sandbox that was used for a time, with a number of events, and is gone.
 func destroyed(tx *ledger.Tx, generation int64, events int) (*ledger.Sandbox, error) {
 	row := Sandbox(tx, "catan-7", generation)
 	row.Desired, row.Ending.By, row.Phase, row.Ending.At, row.Ending.DestroyedAt = ledger.Gone, sandbox.EndedByTTL,
@@ -35,7 +35,7 @@ func destroyed(tx *ledger.Tx, generation int64, events int) (*ledger.Sandbox, er
 	}))
 }
 
-// purged makes two destroyed sandboxes and purges the first.
+// purged creates two destroyed sandboxes and purges the first.
 func purged(t *testing.T, store *ledger.Store) (gone, kept *ledger.Sandbox) {
 	t.Helper()
 	write(t, store, func(tx *ledger.Tx) (err error) {
@@ -158,7 +158,7 @@ func (s suite) eventsGoFirst(t *testing.T) {
 		row, _ = destroyed(tx, 1, 5)
 		return err
 	})
-	for _, want := range []int64{3, 1, 0} { // and never the last
+	for _, want := range []int64{3, 1, 0} { // never the last event
 		write(t, store, func(tx *ledger.Tx) error {
 			if n, err := purge.In(tx).Events(row, 3); err != nil || n != want {
 				t.Errorf("%d events were removed, want %d: %v", n, want, err)
@@ -183,8 +183,8 @@ func (s suite) eventsGoFirst(t *testing.T) {
 	}
 }
 
-// retentionAcrossSteps: whatever was set and corrected, nothing is removed before it is an hour old,
-// and a clock that was corrected does not keep it for long.
+// retentionAcrossSteps: whatever steps the clock makes, nothing is removed before it is an hour old, and a corrected
+// clock does not prolong retention much.
 func (s suite) retentionAcrossSteps(t *testing.T) {
 	t.Parallel()
 	const year = 365 * 24 * time.Hour
@@ -201,7 +201,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			t.Parallel()
 			host := NewHost()
 			store, _ := host.Open(t, s.fresh(t))
-			made := make(map[micro.Time]time.Duration) // when it was by the clock, and since boot
+			made := make(map[micro.Time]time.Duration) // times by the clock, with the time since boot
 			note := func() {
 				write(t, store, func(tx *ledger.Tx) error { made[tx.Now] = host.Boot(); return nil })
 			}

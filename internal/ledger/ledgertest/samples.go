@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// usageSamples stores samples of two sandboxes as resyncs do, those of one sandbox more often. The clock is set back
-// meanwhile.
+// usageSamples stores samples of two sandboxes as resyncs do, one sandbox more often than the other. The clock is set
+// back meanwhile.
 func (s suite) usageSamples(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_000_000, 0)

@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// saving changes one row by several ways in one transaction.
+// saving changes one row in several ways in one transaction.
 func (s suite) saving(t *testing.T) {
 	t.Parallel()
 	store := open(t, s.fresh(t), nil)
@@ -25,7 +25,7 @@ func (s suite) saving(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := tx.Observed([]string{id}); err != nil { // which the row that was read does not know
+		if err := tx.Observed([]string{id}); err != nil { // the row in memory does not have this change
 			return err
 		}
 		err = tx.UpdateRow(row, func(row *ledger.Sandbox) error {
@@ -47,7 +47,7 @@ func (s suite) saving(t *testing.T) {
 		}
 		return tx.UpdateRow(row, func(row *ledger.Sandbox) error {
 			row.Schedule.LastError = ""
-			return nil // the row is stored as it stands in memory: the part's undoing did not change it
+			return nil // the row is stored as in memory: the part's rollback did not change it
 		})
 	})
 	read(t, store, func(tx *ledger.Tx) error {
@@ -76,7 +76,7 @@ func (s suite) saving(t *testing.T) {
 	})
 }
 
-// updating shows that a sandbox changes within an update, and only there.
+// updating checks that a sandbox changes only within an update.
 func (s suite) updating(t *testing.T) {
 	t.Parallel()
 	store := open(t, s.fresh(t), nil)
@@ -116,7 +116,7 @@ func (s suite) updating(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
-	write(t, store, func(tx *ledger.Tx) error { // one after the other, and of two rows at once
+	write(t, store, func(tx *ledger.Tx) error { // in sequence, and two rows in nested updates
 		other := Sandbox(tx, "game", 2)
 		err := tx.CreateSandbox(other)
 		for range 2 {

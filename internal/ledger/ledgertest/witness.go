@@ -40,7 +40,7 @@ func (s suite) witness(t *testing.T) {
 		})
 	}
 	wantNext("account", 4, 5)
-	want(witnesses.Witness{Instance: "account"}) // its id is its own
+	want(witnesses.Witness{Instance: "account"}) // its id is unique
 
 	write(t, store, func(tx *ledger.Tx) error {
 		if err := Environment(tx, "e"); err != nil {
@@ -87,7 +87,7 @@ func (s suite) witness(t *testing.T) {
 		return err
 	})
 	want(witnesses.Witness{Instance: "engine", Issued: 14})
-	wantNext("engine", 2, 51) // above 40 and the ten that are not known
+	wantNext("engine", 2, 51) // above 40 and the ten unknown ones
 	wantNext("engine", 60, 61)
 	wantNext("account", 0, 51)
 	events := 0

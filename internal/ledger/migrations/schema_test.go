@@ -20,8 +20,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/postgrestest"
 )
 
-// TestBothDatabasesHaveOneSchema compares what the migrations of each database have made: columns
-// with their types, nullability, defaults and expressions; checks; keys, references and indexes.
+// TestBothDatabasesHaveOneSchema compares the schemas that the migrations of each database create: columns with their
+// types, nullability, defaults and expressions; checks; keys, references and indexes.
 func TestBothDatabasesHaveOneSchema(t *testing.T) {
 	t.Parallel()
 	onSQLite, onPostgres := ledgertest.SQLiteURL(t), postgrestest.New(t)
@@ -83,7 +83,7 @@ func query(t *testing.T, driver, dsn string) asker {
 	}
 }
 
-// sqliteSchema lists a schema, a line for each part of it.
+// sqliteSchema lists a schema, one line for each part.
 func sqliteSchema(t *testing.T, ask asker) string {
 	t.Helper()
 	var lines []string
@@ -171,7 +171,7 @@ func column(table, name, kind string, notNull bool, value, expression string) st
 	return line
 }
 
-// index describes an index; the database has named those of a UNIQUE in a table.
+// index describes an index. The database names the indexes of UNIQUE constraints itself.
 func index(table, name string, unnamed, unique bool, columns, where string) string {
 	line := fmt.Sprintf("%s index %s", table, name)
 	if unnamed {
@@ -187,8 +187,8 @@ func index(table, name string, unnamed, unique bool, columns, where string) stri
 	return line
 }
 
-// plain writes an expression in a form that both ledgertest.Databases' dialects share. It drops parentheses,
-// and so does not tell apart what differs in them alone.
+// plain writes an expression in a form that both dialects share. It drops parentheses, so it does not see differences
+// in parentheses only.
 func plain(expression string) string {
 	for _, r := range []struct{ pattern, by string }{
 		{`::[a-z]+(\[\])?`, ""},
@@ -213,7 +213,7 @@ func after(text, mark string) string {
 	return rest
 }
 
-// bracketed returns what stands in the parentheses after each occurrence of a word.
+// bracketed returns the text in the parentheses after each occurrence of a word.
 func bracketed(text, word string) (found []string) {
 	for _, at := range regexp.MustCompile(`\b`+word+`\s*\(`).FindAllStringIndex(text, -1) {
 		depth := 1
@@ -233,10 +233,10 @@ func bracketed(text, word string) (found []string) {
 	return found
 }
 
-// beforeLargeRows is the schema of the last program whose SQLite tables had outputs and messages in the keys' tree.
+// beforeLargeRows is the schema of the last program whose SQLite tables had outputs and messages in the tree of keys.
 const beforeLargeRows = 12
 
-// TestLargeRowsMoveOutOfTheTreeOfKeys opens a ledger of an older program: its commands and messages stay as they are.
+// TestLargeRowsMoveOutOfTheTreeOfKeys opens a ledger of an older program. Its commands and messages must not change.
 func TestLargeRowsMoveOutOfTheTreeOfKeys(t *testing.T) {
 	t.Parallel()
 	newest, old := filepath.Join(t.TempDir(), "ledger.db"), filepath.Join(t.TempDir(), "old.db")
@@ -250,7 +250,7 @@ func TestLargeRowsMoveOutOfTheTreeOfKeys(t *testing.T) {
 		}
 	}
 	copyAsOf(t, newest, old, beforeLargeRows)
-	columns := map[string]string{} // those that the older program had: later ones get their defaults
+	columns := map[string]string{} // columns of the older program; later ones get their defaults
 	for _, table := range tables {
 		columns[table] = query(t, "sqlite", old)("SELECT group_concat(name, ', ') FROM pragma_table_info(?)", table)[0][0]
 	}
@@ -267,7 +267,7 @@ func TestLargeRowsMoveOutOfTheTreeOfKeys(t *testing.T) {
 	}
 }
 
-// fillRow adds a row with another value in each column.
+// fillRow adds a row with a different value in each column.
 func fillRow(t *testing.T, path, table string, row int) {
 	t.Helper()
 	var names, values []string
@@ -290,7 +290,7 @@ func fillRow(t *testing.T, path, table string, row int) {
 		table, strings.Join(names, ", "), strings.Join(values, ", ")))
 }
 
-// TestABackupHasEveryTable keeps the list of what is copied between ledgertest.Databases complete.
+// TestABackupHasEveryTable keeps the list of copied tables complete.
 func TestABackupHasEveryTable(t *testing.T) {
 	t.Parallel()
 	url := ledgertest.SQLiteURL(t)

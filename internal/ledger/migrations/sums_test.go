@@ -25,12 +25,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// beforeSums is the schema of the last program that kept no sums of months and sandboxes.
+// beforeSums is the schema of the last program without sums of months and sandboxes.
 const beforeSums = 2
 
-// TestALedgerWithoutSumsIsGivenThem opens a ledger as the last program without sums has left it: with usage of two
-// months that it has counted by day, usage that it has not, and usage under way. Leases and budgets cost the same as
-// on the ledger of which it is a copy, before the next roll-up and after it. That program may not write to it again.
+// TestALedgerWithoutSumsIsGivenThem opens a ledger of the last program without sums. It has usage of two months that is
+// counted by day, usage that is not, and open usage. Leases and budgets cost the same as on the original ledger, before
+// and after the next roll-up. The older program may not write to the ledger again.
 func TestALedgerWithoutSumsIsGivenThem(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 8, 31, 20, 0, 0, 0, time.UTC)
@@ -78,7 +78,7 @@ func TestALedgerWithoutSumsIsGivenThem(t *testing.T) {
 	}
 }
 
-// leaseFor gives an agent a lease whose sandbox is on the ledger only.
+// leaseFor gives an agent a lease whose sandbox exists only in the ledger.
 func leaseFor(t *testing.T, store *ledger.Store, agent string) (id string) {
 	t.Helper()
 	id = sandbox.LeaseID(agent, "catan-7")
@@ -97,7 +97,7 @@ func leaseFor(t *testing.T, store *ledger.Store, agent string) (id string) {
 	return id
 }
 
-// changePhase lets leases sleep and wake in turn, under two price books.
+// changePhase makes leases sleep and wake in turn, with two price books.
 func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 	t.Helper()
 	book := pricing.Cloudflare()
@@ -130,7 +130,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 	}
 }
 
-// figures returns what leases cost and what is spent of the budget.
+// figures returns the costs of leases and the spent part of the budget.
 func figures(t *testing.T, engine *leasing.Service, leases []string) (list []sandbox.NanoUSD) {
 	t.Helper()
 	for _, id := range leases {
@@ -147,10 +147,10 @@ func figures(t *testing.T, engine *leasing.Service, leases []string) (list []san
 	return append(list, env.BudgetUse.Spent)
 }
 
-// copyAsOf copies a ledger to one of an older schema.
+// copyAsOf copies a ledger to a new one with an older schema.
 func copyAsOf(t *testing.T, from, to string, schema int64) {
 	t.Helper()
-	if err := os.WriteFile(to, nil, 0o600); err != nil { // SQLite would let others read it
+	if err := os.WriteFile(to, nil, 0o600); err != nil { // SQLite would make it readable for others
 		t.Fatal(err)
 	}
 	db, err := sql.Open("sqlite", to)
@@ -158,7 +158,7 @@ func copyAsOf(t *testing.T, from, to string, schema int64) {
 		t.Fatal(err)
 	}
 	defer func() { _ = db.Close() }()
-	db.SetMaxOpenConns(1) // ATTACH is of one connection
+	db.SetMaxOpenConns(1) // ATTACH applies to one connection
 	if err := ledgertest.MigrateTo(t.Context(), goose.DialectSQLite3, db, schema); err != nil {
 		t.Fatal(err)
 	}

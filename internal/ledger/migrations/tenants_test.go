@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// dial returns a ledger's database.
+// dial opens a ledger's database.
 func dial(t *testing.T, ledgerURL string) (goose.Dialect, *sql.DB) {
 	t.Helper()
 	u, err := url.Parse(ledgerURL)
@@ -44,11 +44,11 @@ func dial(t *testing.T, ledgerURL string) (goose.Dialect, *sql.DB) {
 	return dialect, pool
 }
 
-// older makes a ledger as programs before tenants did: a lease with a state that all tokens share and one of its
-// environment, a command with output, and a session with a recording.
+// older creates a ledger as programs before tenants did. It has a lease with a state that all tokens share, one with a
+// state of its environment, a command with output, and a session with a recording.
 func older(t *testing.T, ledgerURL string) {
 	t.Helper()
-	if path, isFile := strings.CutPrefix(ledgerURL, "sqlite://"); isFile { // SQLite would let others read it
+	if path, isFile := strings.CutPrefix(ledgerURL, "sqlite://"); isFile { // SQLite would make it readable for others
 		if err := os.WriteFile(path, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +89,7 @@ func TestALedgerFromBeforeTenantsLosesNothingAndSaysWhatStays(t *testing.T) {
 			t.Parallel()
 			url := newURL(t)
 			older(t, url)
-			for range 2 { // the second opening says nothing again
+			for range 2 { // the second opening logs nothing
 				store := ledgertest.Open(t, url, ledger.Options{})
 				err := store.Read(t.Context(), func(tx *ledger.Tx) error {
 					wantUpgraded(t, tx)
@@ -173,7 +173,7 @@ func TestAnInterruptedUpgradeStillSaysWhatStays(t *testing.T) {
 	}
 }
 
-// A program that knows no namespaces would share states between tokens again.
+// A program without namespaces would share states between tokens again.
 func TestAProgramFromBeforeTenantsIsRefused(t *testing.T) {
 	t.Parallel()
 	url := ledgertest.SQLiteURL(t)

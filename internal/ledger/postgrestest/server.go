@@ -114,7 +114,7 @@ func (s *Server) initialize() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
-	// A password in the clear, on this machine: SCRAM takes 30 ms of each connection under the race detector.
+	// A password in clear text, on this machine: SCRAM takes 30 ms for each connection under the race detector.
 	cmd := exec.CommandContext(ctx, filepath.Join(s.bin, "initdb"), "--pgdata="+s.data(), "--username="+superuser,
 		"--pwfile="+password, "--auth=password", "--encoding=UTF8", "--no-locale", "--no-sync")
 	cmd.Dir = s.dir
@@ -183,7 +183,7 @@ func (s *Server) awaitAnswer(log *bytes.Buffer) error {
 	}
 }
 
-// kill ends the server at once.
+// kill ends the server immediately.
 func (s *Server) kill() {
 	_ = s.process.Signal(syscall.SIGQUIT) // fails only if it has ended
 	<-s.ended
@@ -193,5 +193,5 @@ func (s *Server) remove() {
 	if s.process != nil {
 		s.kill()
 	}
-	_ = os.RemoveAll(s.dir) // of a temporary directory
+	_ = os.RemoveAll(s.dir) // a temporary directory
 }

@@ -11,7 +11,7 @@ import (
 	"modernc.org/sqlite"
 )
 
-// openKeeping returns one connection that keeps statements, with a table of three rows.
+// openKeeping returns one connection that caches statements, with a table of three rows.
 func openKeeping(t *testing.T) *sql.Conn {
 	t.Helper()
 	open, err := sqlite.NewConnector("file:" + t.TempDir() + "/kept.db")
@@ -42,7 +42,7 @@ func openKeeping(t *testing.T) *sql.Conn {
 
 const playersQuery = "SELECT id FROM players WHERE id > ? ORDER BY id"
 
-// read returns what playersQuery finds, and calls each for each.
+// read returns the results of playersQuery, and calls each for each row.
 func read(t *testing.T, conn *sql.Conn, after int, each func()) (ids []int, err error) {
 	t.Helper()
 	rows, err := conn.QueryContext(t.Context(), playersQuery, after)
@@ -87,8 +87,8 @@ func TestAKeptStatementIsNotSpoiledByFailuresAndANewSchema(t *testing.T) {
 		fails bool
 	}{
 		{query: insert, args: []any{4, "d"}},
-		{query: insert, args: []any{4, "d"}, fails: true}, // it is there
-		{query: insert, args: []any{5, nil}, fails: true}, // it needs a name
+		{query: insert, args: []any{4, "d"}, fails: true}, // the key exists
+		{query: insert, args: []any{5, nil}, fails: true}, // the name is required
 		{query: insert, args: []any{5, "e"}},
 		{query: "ALTER TABLE players ADD COLUMN score INTEGER NOT NULL DEFAULT 7"},
 		{query: insert, args: []any{6, "f"}},

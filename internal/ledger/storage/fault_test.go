@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestWhatPostgreSQLSaysOfItselfIsAFault makes the server refuse some rows with the codes of a full disk, a standby
-// and a damaged page.
+// TestWhatPostgreSQLSaysOfItselfIsAFault makes the server refuse some rows with the codes of a full disk, a standby and
+// a damaged page.
 func TestWhatPostgreSQLSaysOfItselfIsAFault(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[string]storage.Fault{
@@ -53,7 +53,7 @@ func TestWhatPostgreSQLSaysOfItselfIsAFault(t *testing.T) {
 	}
 }
 
-// TestAFullDiskIsAFaultForAWhile: a small write that succeeds does not say that there is room.
+// TestAFullDiskIsAFaultForAWhile: a small write that succeeds does not prove that there is space.
 func TestAFullDiskIsAFaultForAWhile(t *testing.T) {
 	t.Parallel()
 	var passed atomic.Int64

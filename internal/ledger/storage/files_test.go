@@ -24,7 +24,7 @@ func remember(t *testing.T, s *ledger.Store, id string) error {
 	return s.Write(t.Context(), func(tx *ledger.Tx) error { return ledgertest.Environment(tx, id) })
 }
 
-// wantRemembered looks for environments in the ledger at a path.
+// wantRemembered checks the number of environments in the ledger at a path.
 func wantRemembered(t *testing.T, path string, n int) {
 	t.Helper()
 	s := ledgertest.Open(t, "sqlite://"+path, ledger.Options{})
@@ -47,8 +47,8 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// TestALedgerWhoseFilesAreGoneAcknowledgesNothing takes files away beneath an open ledger. No write is acknowledged,
-// and what was acknowledged before is saved to another file.
+// TestALedgerWhoseFilesAreGoneAcknowledgesNothing removes files of an open ledger. No later write is acknowledged, and
+// acknowledged data is saved to another file.
 func TestALedgerWhoseFilesAreGoneAcknowledgesNothing(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(path string) error{
@@ -73,7 +73,7 @@ func TestALedgerWhoseFilesAreGoneAcknowledgesNothing(t *testing.T) {
 			if fault, err := s.Fault(); fault != storage.FaultLost || err == nil {
 				t.Errorf("its fault is %q, %v", fault, err)
 			}
-			wantRescued(t, path, "before") // the refused one may have reached the old file in time, too
+			wantRescued(t, path, "before") // the refused write may also have reached the old file in time
 		})
 	}
 }
@@ -86,7 +86,7 @@ func replaceByCopy(path string) error {
 	return errors.Join(os.WriteFile(path+".copy", content, 0o600), os.Rename(path+".copy", path))
 }
 
-// wantRescued waits for the saved file, which must hold an environment.
+// wantRescued waits for the saved file and checks that it has an environment.
 func wantRescued(t *testing.T, path, id string) {
 	t.Helper()
 	var saved []string
@@ -123,12 +123,12 @@ func TestALedgerThatIsPutBackGoesOn(t *testing.T) {
 	}
 }
 
-// wantRefused opens a ledger that must be refused with words.
+// wantRefused checks that a ledger cannot be opened, with an error that contains words.
 func wantRefused(t *testing.T, path string, code sandbox.Code, words string) {
 	t.Helper()
 	s, err := ledger.Open(t.Context(), "sqlite://"+path, ledger.Options{})
 	if err == nil {
-		_ = s.Close() // it must not have been opened
+		_ = s.Close() // it should not have been opened
 	}
 	if sandbox.CodeOf(err) != code || !strings.Contains(fmt.Sprint(err), words) {
 		t.Errorf("it was opened with %v, want %s and %q", err, code, words)
@@ -159,7 +159,7 @@ func TestAProgramKilledWhileItMakesALedgerLeavesNone(t *testing.T) {
 	}
 }
 
-// TestALogWithoutItsLedgerIsKept: a new ledger in its place would take the log's changes for its own.
+// TestALogWithoutItsLedgerIsKept: SQLite would apply the log to a new ledger in its place.
 func TestALogWithoutItsLedgerIsKept(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")

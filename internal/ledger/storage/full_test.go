@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestAFullDiskUndoesACommitAsAWhole commits changes together of which one finds the disk full. SQLite
-// then undoes all of them by itself, and no event of theirs may be stored either.
+// TestAFullDiskUndoesACommitAsAWhole commits several changes together, one of which finds the disk full. SQLite then
+// undoes all of them, and none of their events may be stored either.
 func TestAFullDiskUndoesACommitAsAWhole(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,7 +44,7 @@ func TestAFullDiskUndoesACommitAsAWhole(t *testing.T) {
 	})
 }
 
-// together makes environments with settings of some size, each with an event, in one commit.
+// together creates environments with settings of given sizes, each with an event, in one commit.
 func together(s *ledger.Store, sizes map[string]int) map[string]error {
 	held := make(chan struct{})
 	go func() { _ = s.Write(context.Background(), func(*ledger.Tx) error { <-held; return nil }) }()

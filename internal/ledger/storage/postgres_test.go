@@ -58,8 +58,8 @@ func TestLedgersInSchemasOfOneDatabaseAreApart(t *testing.T) {
 	}
 }
 
-// TestAFrozenWriterIsCutOff has a replica stop in the middle of a commit, as one does whose machine
-// is suspended. Another must get to write before its claims are taken for dead, after 10 s.
+// TestAFrozenWriterIsCutOff stops a replica in the middle of a commit, like a suspended machine. Another replica must
+// be able to write within 10 s, before its own claims count as dead.
 func TestAFrozenWriterIsCutOff(t *testing.T) {
 	t.Parallel()
 	at := postgrestest.New(t)
@@ -85,7 +85,7 @@ func TestAFrozenWriterIsCutOff(t *testing.T) {
 	if err := <-outcome; sandbox.CodeOf(err) != sandbox.Unavailable {
 		t.Errorf("the frozen one was told %v", err)
 	}
-	ledgertest.MakeEnvironment(t, frozen, "of the frozen") // nothing of it was stored, and it has a new connection
+	ledgertest.MakeEnvironment(t, frozen, "of the frozen") // the first one was not stored; it has a new connection
 }
 
 func TestAProgramOlderThanTheLedgerStops(t *testing.T) {
@@ -101,11 +101,11 @@ func TestAProgramOlderThanTheLedgerStops(t *testing.T) {
 				}
 			}
 			running := ledgertest.Open(t, at, ledger.Options{})
-			// A newer program has added something that this one need not know.
+			// A newer program has added a column that this one need not know.
 			set("ALTER TABLE environments ADD COLUMN novelty TEXT NOT NULL DEFAULT ''")
 			ledgertest.MakeEnvironment(t, running, "e")
 			ledgertest.MakeEnvironment(t, ledgertest.Open(t, at, ledger.Options{}), "f")
-			// It has changed what things mean.
+			// A newer program has changed the meaning of data.
 			set("UPDATE ledgers SET min_reader = 99")
 			err := running.Write(t.Context(), func(tx *ledger.Tx) error { return ledgertest.Environment(tx, "g") })
 			if sandbox.CodeOf(err) != sandbox.Conflict || !strings.Contains(err.Error(), "upgrade") {

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// smallDisk mounts a disk and returns its directory, and what fills it until nothing fits.
+// smallDisk mounts a disk and returns its directory, and a function that fills it completely.
 func smallDisk(t *testing.T, size string) (dir string, fill func() (empty func())) {
 	t.Helper()
 	dir = ledgertest.MountDisk(t, size, 0)
@@ -26,8 +26,8 @@ func smallDisk(t *testing.T, size string) (dir string, fill func() (empty func()
 	}
 }
 
-// TestALedgerIsOpenedOnAFullDisk: the reserve gives room to what is essential, all else is refused, and all goes on by
-// itself once there is room.
+// TestALedgerIsOpenedOnAFullDisk: essential work uses the reserve and all other work is refused. Everything continues
+// once there is space.
 func TestALedgerIsOpenedOnAFullDisk(t *testing.T) {
 	t.Parallel()
 	dir, fill := smallDisk(t, "16m")
@@ -59,8 +59,8 @@ func TestALedgerIsOpenedOnAFullDisk(t *testing.T) {
 	wantRemembered(t, path, 3)
 }
 
-// TestAnOpenLedgerUsesItsReserveWhenTheDiskGetsFull: from the first write that is refused on, none but essential ones
-// is acknowledged.
+// TestAnOpenLedgerUsesItsReserveWhenTheDiskGetsFull: after the first refused write, only essential writes are
+// acknowledged.
 func TestAnOpenLedgerUsesItsReserveWhenTheDiskGetsFull(t *testing.T) {
 	t.Parallel()
 	dir, fill := smallDisk(t, "16m")

@@ -16,8 +16,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestWhatWasAcknowledgedSurvivesACrashOfPostgreSQL crashes the server under load. Every write that
-// was acknowledged must be there, and writes must succeed again by themselves.
+// TestWhatWasAcknowledgedSurvivesACrashOfPostgreSQL crashes the server under load. Every acknowledged write must
+// survive, and later writes must succeed without a restart of this program.
 func TestWhatWasAcknowledgedSurvivesACrashOfPostgreSQL(t *testing.T) {
 	t.Parallel()
 	server := postgrestest.Start(t)
@@ -61,7 +61,7 @@ func TestWhatWasAcknowledgedSurvivesACrashOfPostgreSQL(t *testing.T) {
 	awaitAnnouncement(t, s, listener)
 }
 
-// awaitAnnouncement writes until the listener, whose connection was lost, is told of a commit again.
+// awaitAnnouncement writes until the listener, whose connection was lost, receives a notification again.
 func awaitAnnouncement(t *testing.T, writer, listener *ledger.Store) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
@@ -79,7 +79,7 @@ func awaitAnnouncement(t *testing.T, writer, listener *ledger.Store) {
 	}
 }
 
-// load is eight writers that try again after a failure.
+// load has eight writers that retry after a failure.
 type load struct {
 	end     chan struct{}
 	once    sync.Once

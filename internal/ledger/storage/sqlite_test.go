@@ -27,7 +27,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(postgrestest.M(m))
 }
 
-// TestACommitReachesTheDisk: no test that kills a process can see whether the disk has what a commit wrote.
+// TestACommitReachesTheDisk checks SQLite's setting, because a test that kills a process cannot see whether a commit
+// has reached the disk.
 func TestACommitReachesTheDisk(t *testing.T) {
 	t.Parallel()
 	s, err := ledger.Open(t.Context(), ledgertest.SQLiteURL(t), ledger.Options{})
@@ -73,8 +74,8 @@ func TestFilesAreForTheirOwnerOnly(t *testing.T) {
 	}
 }
 
-// TestWhatWasAcknowledgedSurvivesSIGKILL kills a process that writes, and looks for every write of
-// which that process had been told that it is durable.
+// TestWhatWasAcknowledgedSurvivesSIGKILL kills a process that writes, and looks for every write that was acknowledged
+// to it as durable.
 func TestWhatWasAcknowledgedSurvivesSIGKILL(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range ledgertest.Databases {
@@ -103,7 +104,7 @@ func surviveSIGKILL(t *testing.T, url string) {
 				}
 			}
 		}
-		_ = cmd.Wait() // killed, as wanted
+		_ = cmd.Wait() // killed on purpose
 	}
 	s, err := ledger.Open(t.Context(), url, ledger.Options{})
 	if err != nil {
@@ -130,7 +131,7 @@ func surviveSIGKILL(t *testing.T, url string) {
 	}
 }
 
-// writeForEver is the process that is killed: it says what was acknowledged.
+// writeForEver is the process that is killed. It prints each acknowledged write.
 func writeForEver(url string) {
 	s, err := ledger.Open(context.Background(), url, ledger.Options{})
 	if err != nil {

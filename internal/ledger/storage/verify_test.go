@@ -17,8 +17,8 @@ import (
 
 const pageSize = 4096
 
-// TestADamagedPageIsFoundAndNothingIsWritten writes random bytes over each page of a ledger in turn. Pages that SQLite
-// does not use are the only ones whose damage may stay unknown.
+// TestADamagedPageIsFoundAndNothingIsWritten writes random bytes over each page of a ledger in turn. Only damage to
+// unused pages may stay undetected.
 func TestADamagedPageIsFoundAndNothingIsWritten(t *testing.T) {
 	t.Parallel()
 	whole, unused := filledLedger(t)
@@ -60,7 +60,7 @@ func wantDamaged(t *testing.T, s *ledger.Store, page int) {
 	}
 }
 
-// filledLedger returns the content of a ledger with some hundred rows, and how many of its pages are unused.
+// filledLedger returns the content of a ledger with some hundred rows, and the number of its unused pages.
 func filledLedger(t *testing.T) (content []byte, unused int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger.db")
@@ -85,7 +85,7 @@ func filledLedger(t *testing.T) (content []byte, unused int) {
 	return content, unused
 }
 
-// TestDamageThatAStatementMeetsIsKnownFromThenOn damages a page beneath an open ledger, and reads.
+// TestDamageThatAStatementMeetsIsKnownFromThenOn damages a page of an open ledger, and reads.
 func TestDamageThatAStatementMeetsIsKnownFromThenOn(t *testing.T) {
 	t.Parallel()
 	whole, _ := filledLedger(t)
@@ -110,7 +110,7 @@ func TestDamageThatAStatementMeetsIsKnownFromThenOn(t *testing.T) {
 	wantDamaged(t, s, page)
 }
 
-// leafOf returns a page in the middle of a table: that of environments, or that of their events.
+// leafOf returns a leaf page of a table: environments, or their events.
 func leafOf(t *testing.T, content []byte) int {
 	t.Helper()
 	const leaf = 0x0d // of a table: https://www.sqlite.org/fileformat.html#b_tree_pages
@@ -124,7 +124,7 @@ func leafOf(t *testing.T, content []byte) int {
 	return 0
 }
 
-// TestAnIndexThatMissesRowsIsFoundByADoctor: its pages are in order, so that only a comparison finds it.
+// TestAnIndexThatMissesRowsIsFoundByADoctor: its pages are intact, so only a comparison finds the damage.
 func TestAnIndexThatMissesRowsIsFoundByADoctor(t *testing.T) {
 	t.Parallel()
 	whole, _ := filledLedger(t)
@@ -135,7 +135,7 @@ func TestAnIndexThatMissesRowsIsFoundByADoctor(t *testing.T) {
 	db, err := sql.Open("sqlite", path)
 	must(t, err)
 	db.SetMaxOpenConns(1)
-	for _, statement := range []string{ // the index of a part of the rows, in the place of the whole one
+	for _, statement := range []string{ // replace the index by a partial one
 		"CREATE TABLE part AS SELECT id, created_at FROM environments LIMIT 10",
 		"CREATE INDEX part_index ON part (created_at)",
 		"CREATE INDEX whole_index ON environments (created_at)", "PRAGMA writable_schema = ON",
