@@ -25,7 +25,7 @@ const lostLedger = "lostlostlostlost"
 
 var bobsLease = sandbox.LeaseID(bob, game)
 
-// adopt returns the result for the planted sandbox.
+// adopt adopts the planted sandbox and returns the result.
 func (w *world) adopt(r sandbox.AdoptRequest) sandbox.Adoption {
 	w.Helper()
 	report := must(w.Service.Adopt(w.Context(), r))(w)
@@ -59,7 +59,7 @@ func (w *world) wantRefused(a sandbox.Adoption, why string) {
 func adoptedOfThisLedger(w *world)  { w.adoptedIsALease(w.ledgerID(), "") }
 func adoptedOfALostLedger(w *world) { w.adoptedIsALease(lostLedger, lostLedger) }
 
-// adoptedIsALease plants a sandbox under a label, adopts it, and uses the lease to its end.
+// adoptedIsALease plants a sandbox under a label, adopts it, and uses the lease until its end.
 func (w *world) adoptedIsALease(label, asked string) {
 	w.environment()
 	made := w.Now()
@@ -122,8 +122,8 @@ func adoptedToEndIsDestroyed(w *world) {
 	}
 }
 
-// adoptTakesFromNoPoolButToDestroy plants a sandbox that was created for a warm pool: its labels do not show
-// whether a lease has had it since.
+// adoptTakesFromNoPoolButToDestroy plants a sandbox that was created for a warm pool. Its labels do not show whether a
+// lease has had it since.
 func adoptTakesFromNoPoolButToDestroy(w *world) {
 	w.environment()
 	w.plant(lostLedger, func(s *driver.SandboxSpec) { s.LeaseID, s.AgentDID, s.Generation = "", "", 0 })

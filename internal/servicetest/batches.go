@@ -20,7 +20,7 @@ var batchTests = []test{
 	{"BatchesThatOverlapShareLeases", batchesThatOverlapShareLeases},
 }
 
-// tableOf asks for the leases of n agents in the game.
+// tableOf returns a batch of leases for n agents in the game.
 func tableOf(n int) sandbox.AcquireBatch {
 	b := sandbox.AcquireBatch{EnvironmentID: game, Owner: owner}
 	for i := range n {
@@ -165,7 +165,7 @@ func batchOfAllOrNoneLeasesNone(w *world) {
 }
 
 func batchStaysWithinTheBudget(w *world) {
-	const hour = basicHour + 4_500_000 // as budgetGrantsWhatItCovers has it
+	const hour = basicHour + 4_500_000 // as in budgetGrantsWhatItCovers
 	w.environment(withBudget(3*hour + hour/2))
 	b := tableOf(5)
 	b.AllOrNone = true
@@ -222,7 +222,7 @@ func batchesThatOverlapShareLeases(w *world) {
 	for c := range callers {
 		calls.Go(func() {
 			b := sandbox.AcquireBatch{EnvironmentID: game, Owner: owner, AllOrNone: c%2 == 0}
-			for i := range agents / 2 { // in another order than others name them
+			for i := range agents / 2 { // each caller in its own order
 				b.Items = append(b.Items, sandbox.BatchItem{AgentDID: fmt.Sprintf("did:plc:seat%d", (c*5+i*7)%agents)})
 			}
 			results, err := w.Service.AcquireBatch(w.Context(), b)

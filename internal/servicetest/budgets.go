@@ -14,7 +14,7 @@ var budgetTests = []test{
 	{"BudgetTellsOfItsThresholdsOnce", budgetTellsOfItsThresholdsOnce},
 }
 
-// budgetGrantsWhatItCovers lets many callers acquire at once from a budget that covers three whole leases.
+// budgetGrantsWhatItCovers makes many callers acquire at the same time from a budget that covers three whole leases.
 func budgetGrantsWhatItCovers(w *world) {
 	_, err := w.Service.PutEnvironment(w.Context(), sandbox.PutEnvironment{
 		ID: game,
@@ -50,7 +50,7 @@ func budgetGrantsWhatItCovers(w *world) {
 	w.acquire(ann)
 }
 
-// basicHour is what an hour of 1 GiB and 4 GB costs at Cloudflare's list price, without CPU.
+// basicHour is the cost of an hour of 1 GiB and 4 GB at Cloudflare's list price, without CPU.
 const basicHour = sandbox.NanoUSD(9_000_000 + 1_008_000)
 
 // withBudget gives an environment a budget, and leases of one hour.
@@ -61,7 +61,7 @@ func withBudget(n sandbox.NanoUSD) func(p *sandbox.PutEnvironment) {
 	}
 }
 
-// budgetTellsOfItsThresholdsOnce spends a budget; granted and refused acquires then record the thresholds.
+// budgetTellsOfItsThresholdsOnce spends a budget. Granted and refused acquires then record the thresholds.
 func budgetTellsOfItsThresholdsOnce(w *world) {
 	const budget = 10 * basicHour
 	w.environment(withBudget(budget))
@@ -76,7 +76,7 @@ func budgetTellsOfItsThresholdsOnce(w *world) {
 			if err := json.Unmarshal(e.Data, &told); err != nil {
 				w.Fatal(err)
 			}
-			told.Spent = 0 // some seconds differ by how the suite is run
+			told.Spent = 0 // it varies by some seconds between implementations
 			got = append(got, told)
 		}
 		if !slices.Equal(got, reached) {
@@ -104,18 +104,18 @@ func budgetTellsOfItsThresholdsOnce(w *world) {
 	w.environment(withBudget(1000 * basicHour))
 	spend()
 	spend()
-	w.environment(withBudget(budget)) // eight tenths of it are spent
+	w.environment(withBudget(budget)) // 80 % of it is spent
 	want()
 	tryAnother(3)
 	eighty := sandbox.BudgetReached{Month: "2026-08", Percent: 80, Monthly: budget}
 	want(eighty)
 	w.environment(withBudget(1000 * basicHour))
 	spend()
-	w.environment(withBudget(budget)) // which is the same again, and exceeded
+	w.environment(withBudget(budget)) // the same budget again, now exceeded
 	tryAnother(3)
 	hundred := sandbox.BudgetReached{Month: "2026-08", Percent: 100, Monthly: budget}
 	want(eighty, hundred)
-	w.environment(withBudget(2 * basicHour)) // another one
+	w.environment(withBudget(2 * basicHour)) // a different budget
 	tryAnother(2)
 	other := sandbox.BudgetReached{Month: "2026-08", Percent: 80, Monthly: 2 * basicHour}
 	otherHundred := other

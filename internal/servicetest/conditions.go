@@ -128,8 +128,8 @@ func unmatchedConditionIsKept(w *world) {
 	}
 }
 
-// misspelledConditionIsAnsweredWithAHint: the answer, the event and the list name the condition that was meant; nothing
-// ends by it.
+// misspelledConditionIsAnsweredWithAHint: the answer, the event and the list name the condition that was probably
+// meant. No lease ends.
 func misspelledConditionIsAnsweredWithAHint(w *world) {
 	w.environment(rpg)
 	w.acquire(ann)
@@ -149,7 +149,7 @@ func misspelledConditionIsAnsweredWithAHint(w *world) {
 			w.Errorf("the receipt of %s is %+v, want %q", kind, got, meant)
 		}
 	}
-	if got := w.deliver("agent.deaht", of(bob)); got.DidYouMean != "agent.death" { // who has no lease
+	if got := w.deliver("agent.deaht", of(bob)); got.DidYouMean != "agent.death" { // bob has no lease
 		w.Errorf("the receipt for an agent without a lease is %+v", got)
 	}
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "")
@@ -164,8 +164,8 @@ func misspelledConditionIsAnsweredWithAHint(w *world) {
 	}
 }
 
-// receiptSaysWhyNothingEnded: the sender of a condition that ended nothing reads why, in the receipt, its repetition and
-// the list.
+// receiptSaysWhyNothingEnded: if a condition ended nothing, the sender reads why in the receipt, its repetition and the
+// list.
 func receiptSaysWhyNothingEnded(w *world) {
 	w.environment(rpg)
 	w.acquire(ann)
@@ -255,10 +255,10 @@ func lateConditionDoesNotEndTheNextLife(w *world) {
 	w.wantReceipt(w.deliver("game.finished", at(died)), sandbox.DeliveryStale, 0)
 	w.Advance(time.Second)
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "")
-	w.wantLease(w.acquire(bob), 1, sandbox.LeaseActive, "") // and the environment is open
+	w.wantLease(w.acquire(bob), 1, sandbox.LeaseActive, "") // and the environment is still open
 }
 
-// conditionOfTheMomentOfALease: clocks are no finer than that, so the condition belongs to the previous life.
+// conditionOfTheMomentOfALease: clocks are not more precise, so the condition belongs to the previous life.
 func conditionOfTheMomentOfALease(w *world) {
 	w.environment(rpg)
 	began := w.acquire(ann).LeasedAt

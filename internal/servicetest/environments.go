@@ -180,8 +180,8 @@ func environmentNamesWrongFields(w *world) {
 	}
 }
 
-// environmentIsCheckedWithoutAnEffect checks each request before it is made: the check gives the answer of the request,
-// and leaves the ledger and the backend as they were.
+// environmentIsCheckedWithoutAnEffect checks each request before it is made. The check returns the request's answer,
+// and changes neither the ledger nor the backend.
 func environmentIsCheckedWithoutAnEffect(w *world) {
 	put := func(change ...func(p *sandbox.PutEnvironment)) sandbox.PutEnvironment {
 		p := sandbox.PutEnvironment{ID: game, Owner: owner,
@@ -194,7 +194,7 @@ func environmentIsCheckedWithoutAnEffect(w *world) {
 	makes := func(p sandbox.PutEnvironment) {
 		w.Helper()
 		w.checksAs(p, nil)
-		w.checksAs(p, nil) // which the first check has not changed
+		w.checksAs(p, nil) // the first check did not change p
 		must(w.Service.PutEnvironment(w.Context(), p))(w)
 	}
 	refuses := func(p sandbox.PutEnvironment) {
@@ -208,7 +208,7 @@ func environmentIsCheckedWithoutAnEffect(w *world) {
 	refused := []func(p *sandbox.PutEnvironment){
 		func(p *sandbox.PutEnvironment) { p.ID = "Catan 7" },
 		func(p *sandbox.PutEnvironment) { p.Image, p.TTL = "", 1 },
-		func(p *sandbox.PutEnvironment) { p.Backend = sandbox.Cloudflare }, // which has no account here
+		func(p *sandbox.PutEnvironment) { p.Backend = sandbox.Cloudflare }, // not configured here
 		func(p *sandbox.PutEnvironment) { p.Mounts = []sandbox.Mount{{Source: "/maps", Target: "/maps"}} },
 		func(p *sandbox.PutEnvironment) {
 			p.Copies = []sandbox.Copy{{Source: "/maps", Target: "/workspace/maps"}}
@@ -222,7 +222,7 @@ func environmentIsCheckedWithoutAnEffect(w *world) {
 				SHA256: strings.Repeat("a", 64)}}
 		},
 		func(p *sandbox.PutEnvironment) { p.Instance = "another" },
-		with(nil, "token"), // which never had a value
+		with(nil, "token"), // it never had a value
 		with(secrets{"token": ""}),
 	}
 	for _, change := range refused {
@@ -240,7 +240,7 @@ func environmentIsCheckedWithoutAnEffect(w *world) {
 	makes(put(with(nil, "token"), func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(time.Hour) }))
 }
 
-// checksAs checks that a request is answered as PutEnvironment answers it, and that the check leaves nothing.
+// checksAs checks that CheckEnvironment returns the same error as PutEnvironment, and changes nothing.
 func (w *world) checksAs(p sandbox.PutEnvironment, want error) {
 	w.Helper()
 	before := w.seen()
@@ -254,7 +254,7 @@ func (w *world) checksAs(p sandbox.PutEnvironment, want error) {
 	}
 }
 
-// seen is what a check could leave.
+// seen returns everything that a check could change.
 func (w *world) seen() (all struct {
 	Environments         []sandbox.Environment
 	Events               []sandbox.Event

@@ -45,7 +45,7 @@ func (w *world) start(req sandbox.ExecRequest) sandbox.Exec {
 	return must(w.Service.StartExec(w.Context(), sandbox.LeaseRef{ID: annsLease}, req))(w)
 }
 
-// output reads the existing output of a stream.
+// output reads the current output of a stream.
 func (w *world) output(o sandbox.OutputRequest) string {
 	w.Helper()
 	r := must(w.Service.ReadExec(w.Context(), o))(w)
@@ -157,11 +157,11 @@ func aCommandIsRunOnceUnderItsID(w *world) {
 	if all := must(w.Service.ListExecs(w.Context(), sandbox.ExecFilter{LeaseID: annsLease}))(w); len(all) != 1 {
 		w.Errorf("there are %d commands", len(all))
 	}
-	w.Pass(time.Second) // a condition ends what began before it
+	w.Pass(time.Second) // a condition ends only leases that began before it
 	w.deliver("game.finished")
 	w.Advance(time.Minute)
 	req.Stdout = nil
-	if again := w.exec(req); string(again.Stdout) != "once\n" { // what it was does not end with the lease
+	if again := w.exec(req); string(again.Stdout) != "once\n" { // the command's result outlives the lease
 		w.Errorf("the command again, after the end: %+v", again)
 	}
 }
@@ -209,7 +209,7 @@ func commandsAreCancelled(w *world) {
 	w.acquire(ann)
 	x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "1h"}})
 	_, err := w.Service.Sleep(w.Context(), sandbox.LeaseRef{ID: annsLease})
-	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState) // it is in use
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState) // the sandbox is in use
 	for range 2 {
 		if got := must(w.Service.CancelExec(w.Context(), w.ref(x.ID)))(w); got.State != sandbox.ExecCancelled ||
 			got.Error == "" {
@@ -240,14 +240,14 @@ func cancellingEndsAnExec(w *world) {
 	w.wantError(<-ended, sandbox.Failed, sandbox.ReasonExecCancelled)
 	_, err := w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
 		sandbox.ExecRequest{ID: "waited-for", Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(2 * time.Hour)})
-	w.wantError(err, sandbox.Failed, sandbox.ReasonExecCancelled) // it is that command still
+	w.wantError(err, sandbox.Failed, sandbox.ReasonExecCancelled) // it is still the same command
 }
 
 func commandsEndWithTheirLease(w *world) {
 	w.environment()
 	w.acquire(ann)
 	x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "1h"}})
-	w.Pass(time.Second) // a condition ends what began before it
+	w.Pass(time.Second) // a condition ends only leases that began before it
 	w.deliver("game.finished")
 	w.Advance(time.Minute)
 	if got := w.wantExec(x.ID, sandbox.ExecCancelled); !strings.Contains(got.Error, "condition") {
@@ -316,7 +316,7 @@ func outputOutlivesTheSandbox(w *world) {
 	w.environment()
 	w.acquire(ann)
 	r := w.exec(sandbox.ExecRequest{ID: "chosen", Command: []string{"cat"}, Stdin: strings.NewReader(large)})
-	w.Pass(time.Second) // a condition ends what began before it
+	w.Pass(time.Second) // a condition ends only leases that began before it
 	w.deliver("game.finished")
 	w.Advance(2 * time.Hour)
 	if w.Running() != 0 {
@@ -333,7 +333,7 @@ func outputOutlivesTheSandbox(w *world) {
 	w.acquire(ann)
 	_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
 		sandbox.ExecRequest{ID: "chosen", Command: []string{"cat"}})
-	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings) // an id is not given out twice
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings) // an id is never reused
 }
 
 func commandsOfOthers(w *world) {
@@ -350,5 +350,5 @@ func commandsOfOthers(w *world) {
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonExecNotFound)
 }
 
-// exited reports whether an exit code is known and is this one.
+// exited reports whether an exit code is known and has this value.
 func exited(code *int, want int) bool { return code != nil && *code == want }

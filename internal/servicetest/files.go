@@ -188,7 +188,7 @@ func filesAreListedAndRemoved(w *world) {
 	}
 }
 
-// filesAreActivity: single files wake a sandbox and renew its lease, as commands do.
+// filesAreActivity: transfers of single files wake a sandbox and renew its lease, as commands do.
 func filesAreActivity(w *world) {
 	idle := sandbox.Duration(5 * time.Minute)
 	w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter = &idle })

@@ -186,7 +186,7 @@ func healthSaysWhatIsWrong(w *world) {
 		w.Errorf("a look at its health has made it %s", now.Status)
 	}
 	w.Advance(time.Minute)
-	health(false, false) // it has ended, and no backend is asked
+	health(false, false) // it has ended, and the backend is not asked
 	_, err := w.Service.LeaseHealth(w.Context(), sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)})
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 }

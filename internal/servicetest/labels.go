@@ -41,7 +41,7 @@ func leaseHasItsLabelsAndThoseOfItsEnvironment(w *world) {
 	_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings, "settings.labels")
 
-	// Both change in place: those of the environment for all of its leases.
+	// Both change in place. Those of the environment change for all of its leases.
 	must(w.Service.Renew(w.Context(), sandbox.Renew{
 		LeaseRef: sandbox.LeaseRef{ID: annsLease},
 		Settings: &sandbox.LeaseSettings{Labels: map[string]string{"seat": "south"}},

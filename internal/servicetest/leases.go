@@ -43,7 +43,7 @@ func acquireNeedNotWait(w *world) {
 		w.Errorf("at first it is %+v, and then %+v", first, again)
 	}
 	w.HoldSpawns(false)
-	a.NoWait = false // who waits gets the same one
+	a.NoWait = false // a waiting caller gets the same lease
 	ready := must(w.Service.Acquire(w.Context(), a))(w)
 	w.wantLease(ready.Lease, 1, sandbox.LeaseActive, "")
 	a.NoWait = true
@@ -295,7 +295,7 @@ func failedDestroyStaysVisibleAndIsRetried(w *world) {
 	if l.Attempts == 0 || l.LastError == "" {
 		w.Errorf("the failure does not show: %d attempts, last error %q", l.Attempts, l.LastError)
 	}
-	w.wantLease(w.acquire(ann), 2, sandbox.LeaseActive, "") // the next life does not wait for the end of the last
+	w.wantLease(w.acquire(ann), 2, sandbox.LeaseActive, "") // the next life does not wait for the end of the previous one
 	w.Advance(5 * time.Minute)
 	if n := w.Running(); n != 2 {
 		w.Errorf("%d sandboxes run, want the old and the new one", n)
@@ -396,7 +396,7 @@ func backendAwayIsUnavailable(w *world) {
 	w.wantError(err, sandbox.Unavailable, "")
 	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: bob, EnvironmentID: game, Owner: owner})
 	w.wantError(err, sandbox.Unavailable, "")
-	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "") // not seeing it does not mean that it is gone
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "") // an unreachable sandbox is not gone
 	w.BackendAway(false)
 	w.Advance(time.Minute)
 	w.wantLease(w.acquire(bob), 1, sandbox.LeaseActive, "")

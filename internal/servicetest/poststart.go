@@ -29,7 +29,7 @@ func postStartCommandsAreCommands(w *world) {
 	if len(list) != 2 {
 		w.Fatalf("%d commands were run", len(list))
 	}
-	slices.Reverse(list) // the latest comes first
+	slices.Reverse(list) // the latest is first
 	for n, text := range []string{"first\n", "second\n"} {
 		x := list[n]
 		if x.ID != sandbox.PostStartID(l.SandboxID, n) || x.State != sandbox.ExecFinished || !exited(x.ExitCode, 0) ||

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The processes are those of the in-memory backend: say <duration> <words>, crash <duration> <code> <words>
-// and listen <port> <duration>.
+// The processes run on the in-memory backend: say <duration> <words>, crash <duration> <code> <words> and listen <port>
+// <duration>.
 var processTests = []test{
 	{"AProcessIsStartedAndListed", aProcessIsStarted},
 	{"AProcessNamesItself", aProcessNamesItself},
@@ -143,7 +143,7 @@ func aLineIsWaitedFor(w *world) {
 	w.environment()
 	w.acquire(ann)
 	w.startProcess("relay", "say", "1h", "subscribed to games")
-	for range 2 { // also when it was written before
+	for range 2 { // also if the line was written before
 		got := w.untilProcess(sandbox.ProcessWait{ProcessRef: w.process("relay"), Log: "^subscribed to (games|turns)$"})
 		if got.Line != "subscribed to games" || got.Offset != 20 || got.State != sandbox.ProcessRunning {
 			w.Errorf("the wait came to %+v", got)
@@ -219,7 +219,7 @@ func aLogIsRead(w *world) {
 	if _, err := io.ReadFull(log, first); err != nil || string(first) != "ready\n" {
 		w.Errorf("the log begins with %q: %v", first, err)
 	}
-	cancel() // and a reader that leaves
+	cancel() // a reader that leaves
 	_ = log.Close()
 	w.startProcess("short", "say", "50ms", "last words")
 	if got, _ := w.log(sandbox.LogRequest{ProcessRef: w.process("short"), Follow: true}); got != "last words\n" {

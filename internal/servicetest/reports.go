@@ -166,7 +166,7 @@ func eventsAreFollowed(w *world) {
 	err := w.Service.FollowEvents(ctx, sandbox.EventFilter{SandboxID: l.SandboxID}, func(e sandbox.Event) error {
 		sequences = append(sequences, e.Sequence)
 		switch e.Type {
-		case sandbox.EventReady: // now that all that is stored has come, something new happens
+		case sandbox.EventReady: // all stored events have arrived; now make a new one
 			go func() {
 				_, err := w.Service.Release(ctx, sandbox.LeaseRef{ID: annsLease})
 				released <- err
@@ -260,7 +260,7 @@ func costsAddUp(w *world) {
 // near allows for the rounding of nano-dollars and microseconds.
 func near(got, want float64) bool { return math.Abs(got-want) <= 10+want/1e6 }
 
-// A page of many is looked at by one list of the backend, and a page of few one by one.
+// Many leases of a page are inspected by one list of the backend, few leases one by one.
 func listedLeasesAreObserved(w *world) {
 	w.environment()
 	for _, many := range []int{2, 8} {
@@ -295,7 +295,7 @@ func vanishedSandboxIsDrift(w *world) {
 	w.acquire(bob)
 	w.Remove(l.SandboxID)
 	seen := must(w.Service.ObserveLease(w.Context(), annsLease))(w)
-	w.wantLease(seen, 1, sandbox.LeaseExpired, sandbox.EndedByVanished) // until what else it had is gone too
+	w.wantLease(seen, 1, sandbox.LeaseExpired, sandbox.EndedByVanished) // until its remains are gone too
 	w.Advance(time.Second)
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByVanished)
 	findings := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{EnvironmentID: game}))(w)

@@ -22,14 +22,14 @@ var retentionTests = []test{
 
 const cleanupTTL = 720 * time.Hour
 
-// purge lets the retention of everything that has ended pass, and purges it.
+// purge lets the retention time of everything that has ended pass, and purges it.
 func (w *world) purge() {
 	w.Helper()
 	w.Advance(cleanupTTL + time.Second)
 	w.Purge(cleanupTTL)
 }
 
-// endedLease is a lease of ann that was used for two hours around noon and released.
+// endedLease returns a lease of ann that was used for two hours around noon and released.
 func endedLease(w *world) sandbox.Lease {
 	w.Helper()
 	w.environment()
@@ -76,7 +76,7 @@ func purgedLeaseGoesOnCounting(w *world) {
 	if second.SandboxID == first.SandboxID || second.LastSequence != 3 || !second.PurgedAt.IsZero() {
 		w.Errorf("the next generation is %+v", second)
 	}
-	// The next generation is purged while the one after it lives.
+	// The next generation is purged while its successor lives.
 	must(w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease}))(w)
 	third := w.acquire(ann)
 	w.Pass(cleanupTTL + time.Second)
@@ -266,6 +266,6 @@ func deliveryIsKnownAsLongAsItIsRetained(w *world) {
 	w.Purge(cleanupTTL)
 	l := w.acquire(ann)
 	r := must(w.Service.Deliver(w.Context(), finished))(w)
-	w.wantReceipt(r, sandbox.DeliveryStale, 0) // it is as new, and still ends nothing that began after it
+	w.wantReceipt(r, sandbox.DeliveryStale, 0) // it counts as new, but ends no lease that began after it
 	w.wantLease(w.lease(ann), l.Generation, sandbox.LeaseActive, "")
 }

@@ -26,7 +26,7 @@ var runTests = []test{
 	{"ARunNamesWrongFields", aRunNamesWrongFields},
 }
 
-// run runs a command in the environment of most tests.
+// run runs a command in the environment that most tests use.
 func (w *world) run(r sandbox.RunRequest) sandbox.RunResult {
 	w.Helper()
 	r.EnvironmentID = game
@@ -132,7 +132,7 @@ func aRunCollectsByPattern(w *world) {
 	w.wantError(err, sandbox.Invalid, "", "collect[0]", "collect[1]", "collect[2]")
 }
 
-// aRunCollectsHardLinksAsFiles collects one name of a file without the other: a link would lead nowhere.
+// aRunCollectsHardLinksAsFiles collects one of two names of a file. A hard link to the other name would be broken.
 func aRunCollectsHardLinksAsFiles(w *world) {
 	w.environment()
 	var sent, out bytes.Buffer
@@ -262,5 +262,5 @@ func aRunNamesWrongFields(w *world) {
 		sandbox.RunRequest{EnvironmentID: "none", AgentDID: ann, ExecRequest: command("echo")})
 	w.wantError(err, sandbox.NotFound, "")
 	_, err = w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, ExecRequest: command("echo")})
-	w.wantError(err, sandbox.Invalid, "", "agent_did") // each would leave a state that no lease restores
+	w.wantError(err, sandbox.Invalid, "", "agent_did") // each run would leave a snapshot that no lease restores
 }

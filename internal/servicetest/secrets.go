@@ -74,7 +74,7 @@ func changedSecretsReachLivingSandboxes(w *world) {
 	w.environment(with(secrets{"a": "1", "b": "2"}))
 	id := w.acquire(ann).SandboxID
 	w.environment(with(secrets{"b": "changed", "c": "3"}))
-	w.exec(sandbox.ExecRequest{Command: []string{"echo"}}) // the next use finds them, with no loop at work
+	w.exec(sandbox.ExecRequest{Command: []string{"echo"}}) // the next use delivers them, without a loop
 	w.wantSecrets(id, secrets{"b": "changed", "c": "3"})
 	w.environment(with(nil, "c"))
 	w.Advance(time.Second)

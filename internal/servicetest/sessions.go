@@ -93,7 +93,7 @@ func aSessionIsCreatedOnce(w *world) {
 	other.Env, other.Cwd, other.User = nil, "", ""
 	_, err := w.Service.CreateSession(w.Context(), sandbox.LeaseRef{ID: annsLease}, other)
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherSettings, "env", "cwd", "user")
-	w.acquire(bob) // ids are of one sandbox
+	w.acquire(bob) // ids are per sandbox
 	must(w.Service.CreateSession(w.Context(), sandbox.LeaseRef{ID: sandbox.LeaseID(bob, game)}, other))(w)
 	if a, b := w.session(sandbox.CreateSession{}), w.session(sandbox.CreateSession{}); a.ID == "" || a.ID == b.ID {
 		w.Errorf("issued ids are %q and %q", a.ID, b.ID)
@@ -434,7 +434,7 @@ func aSessionClosesWithItsSandbox(w *world) {
 	_, err = w.Service.Exec(w.Context(), sandbox.LeaseRef{ID: annsLease},
 		sandbox.ExecRequest{Session: "s", Command: []string{"echo"}})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonSessionClosed)
-	if s := w.session(sandbox.CreateSession{ID: "s"}); s.Generation != 2 || s.LastSequence != 0 { // ids are of one sandbox
+	if s := w.session(sandbox.CreateSession{ID: "s"}); s.Generation != 2 || s.LastSequence != 0 { // ids are per sandbox
 		w.Errorf("in the next generation, it is %+v", s)
 	}
 	old := w.sessionRef("s")

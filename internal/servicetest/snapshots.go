@@ -24,7 +24,7 @@ func keepsState(p *sandbox.PutEnvironment) {
 	p.Skills = map[string]string{"trade": "Buy low."}
 }
 
-// put writes a file in ann's sandbox; read returns one, "" if it does not exist.
+// put writes a file into ann's sandbox. read returns one, "" if it does not exist.
 func (w *world) put(dir, name, text string) {
 	w.Helper()
 	var b bytes.Buffer
@@ -38,7 +38,7 @@ func (w *world) put(dir, name, text string) {
 		w.Fatal(err)
 	}
 	_, _ = io.WriteString(t, text)
-	_ = t.Close() // a buffer takes everything
+	_ = t.Close() // a buffer never fails
 	if err := w.Service.WriteFiles(w.Context(), sandbox.LeaseRef{ID: annsLease}, dir, &b); err != nil {
 		w.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func stateGoesOn(w *world) {
 	}
 }
 
-// The suite's caller has no limit to environments.
+// The suite's caller may use all environments.
 func stateGoesElsewhere(w *world) {
 	const other = "rpg-8"
 	ofAgents := func(p *sandbox.PutEnvironment) {

@@ -16,7 +16,7 @@ var statusTests = []test{
 	{"LeaseOfThePastIsDeleting", leaseOfThePastIsDeleting},
 }
 
-// wantStatus checks the state of ann's sandbox, on both ways to read a lease, and that its events agree.
+// wantStatus checks the state of ann's sandbox in both ways to read a lease, and that its events agree.
 func (w *world) wantStatus(want sandbox.SandboxState, why sandbox.StopReason, failed sandbox.Reason) sandbox.Lease {
 	w.Helper()
 	l := w.lease(ann)
@@ -40,7 +40,7 @@ func (w *world) wantStatus(want sandbox.SandboxState, why sandbox.StopReason, fa
 	return l
 }
 
-// wantRunning checks what a lease says of its sandbox that became ready at its last event.
+// wantRunning checks what a lease says about its sandbox, which became ready at its last event.
 func (w *world) wantRunning(l sandbox.Lease) {
 	w.Helper()
 	if !l.StartedAt.Equal(l.StateChangedAt) || l.WorkspacePath != "/workspace" {

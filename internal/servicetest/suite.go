@@ -1,4 +1,4 @@
-// Package servicetest is one test suite for every implementation of [service.Service]: the promises hold in
+// Package servicetest is one test suite for every implementation of [service.Service]. The contract is the same in
 // process and over HTTP, with the same codes, reasons and fields.
 package servicetest
 
@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Config configures what is tested.
+// Config configures the suite.
 type Config struct {
 	// New creates a service on an empty ledger, for one test.
 	New func(t *testing.T) Env
@@ -33,9 +33,9 @@ type Env struct {
 	Remove func(sandboxID string)
 	// Burn makes a sandbox use CPU time.
 	Burn func(sandboxID string, d time.Duration)
-	// CallModels has the gateway of an environment report calls of models, and the service record them.
+	// CallModels makes the gateway of an environment report model calls, and the service record them.
 	CallModels func(environmentID string, calls ...sandbox.LLMCall)
-	// Reach has the gateway of an environment report attempts to reach hosts, and the service record them.
+	// Reach makes the gateway of an environment report attempts to reach hosts, and the service record them.
 	Reach func(environmentID string, attempts ...sandbox.EgressRecord)
 	// Pass lets time pass without any work.
 	Pass func(d time.Duration)
@@ -46,7 +46,7 @@ type Env struct {
 	Secrets func(sandboxID string) map[string]sandbox.Secret
 	// Weaken makes a sandbox break a rule of its backend's audit, with the given finding.
 	Weaken func(sandboxID, finding string)
-	// FailKills makes the backend unable to end sandboxes, or able again.
+	// FailKills makes the removal of sandboxes fail, or work again.
 	FailKills func(fail bool)
 	// HoldSpawns blocks the creation of sandboxes until it is called with false.
 	HoldSpawns func(hold bool)

@@ -86,7 +86,7 @@ func execKeepsBytes(w *world) {
 	w.acquire(ann)
 	raw := make([]byte, 100_000)
 	for i := range raw {
-		raw[i] = byte(i * 7) // not UTF-8, and cut anywhere
+		raw[i] = byte(i * 7) // not UTF-8, and cut at any byte
 	}
 	if r := w.exec(sandbox.ExecRequest{Command: []string{"cat"}, Stdin: bytes.NewReader(raw)}); !bytes.Equal(r.Stdout,
 		raw) {
@@ -183,7 +183,7 @@ func environmentLimitsCommandsThatSetNoTimeout(w *world) {
 		w.Errorf("a detached command has %s, and a run ends as %+v", begun.Timeout, run.ExecResult)
 	}
 
-	// A change holds for leases that live. The same request finds the command that it began before.
+	// A change applies to live leases. The same request finds the command that it began before.
 	w.environment(limited(time.Hour))
 	later := must(w.Service.StartExec(w.Context(), ref, sandbox.ExecRequest{Command: []string{"true"}}))(w)
 	again := must(w.Service.Exec(w.Context(), ref, long))(w)

@@ -206,7 +206,7 @@ func advance(t testing.TB, c *clock, engine *leasing.Service, d time.Duration) {
 			t.Fatal(err)
 		}
 		for _, id := range ids {
-			// What the backend refuses is on the lease, and due again later.
+			// The lease shows an error of the backend, and its step is due again later.
 			if err := engine.Work(t.Context(), id); err != nil && sandbox.CodeOf(err) != sandbox.Unavailable {
 				t.Fatal(err)
 			}
