@@ -319,7 +319,7 @@ func TestABackendThatHangsHoldsNoCommandForEver(t *testing.T) {
 	})
 }
 
-// overChannel is a backend whose commands report through a channel to their sandbox.
+// overChannel is a backend whose commands reach process 1 over a channel.
 type overChannel struct{ *fake.Executor }
 
 // Capabilities implements driver.Executor.
