@@ -113,7 +113,7 @@ func (b *Service) expected(backend sandbox.Backend, size sandbox.Resources, span
 	return costAwake(b.books[backend], size, span.Duration().D(), sandbox.BudgetCPUPercent)
 }
 
-// reserveEnd is the end of what is reserved now, of leases that do not expire earlier.
+// reserveEnd is the time up to which the budget now reserves leases that do not expire earlier.
 func reserveEnd(now micro.Time) micro.Time {
 	return min(now.Add(micro.SpanOf(sandbox.Duration(sandbox.BudgetReserve))), monthOf(now).to)
 }

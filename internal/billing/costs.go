@@ -280,7 +280,8 @@ func monthName(day string) string { return day[:len("2006-01")] }
 type costTable struct {
 	query sandbox.CostQuery
 	rows  map[sandbox.CostRow]*costSum // keyed by a row with only the names of its group
-	// labels are those of leases and, for usage in a warm pool, of environments, where the query needs them.
+	// labels are the labels of leases and, for usage in a warm pool, of environments. They are read only if the query
+	// needs them.
 	labels ledger.Labels
 }
 

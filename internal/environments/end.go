@@ -80,7 +80,7 @@ func (v *Service) DeleteEnvironment(ctx context.Context, d sandbox.DeleteEnviron
 	})
 }
 
-// beginDelete closes an environment for good and ends its leases. It returns the sandboxes that must still go.
+// beginDelete closes an environment permanently and ends its leases. It returns the sandboxes that must still go.
 func (v *Service) beginDelete(tx *ledger.Tx,
 	d sandbox.DeleteEnvironment) (*ledger.Environment, []ledger.Sandbox, error) {
 	row, err := tx.KnownEnvironment(d.ID)

@@ -38,7 +38,8 @@ func (e *Service) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.Sw
 
 // Resync compares everything on a backend's instance with the ledger. It inspects each live sandbox, samples its usage,
 // repairs gateways, and destroys orphans that it finds a second time (see package orphans). An unreachable backend is
-// an error and no observation. The error names an environment that does not answer; the others are still inspected.
+// an error, and not an observation. If an environment does not answer, the error names it, and the others are still
+// inspected.
 func (e *Service) Resync(ctx context.Context, b sandbox.Backend) error {
 	x, err := e.BackendFor(b)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 )
 
 // A sandbox that failed after it was ready is kept for a while, stopped, so that an operator can inspect it. Its lease
-// has ended like any other: its snapshot is saved, and the next generation begins at once. None of its processes runs,
-// and it is billed as asleep. Its state is failed until it is removed like any other sandbox.
+// has ended like any other: its snapshot is saved, and the next generation begins immediately. None of its processes
+// runs, and it is billed as asleep. Its state is failed until it is removed like any other sandbox.
 
 // The reasons for which a kept sandbox is removed, in addition to those of leases.
 const (

@@ -1,4 +1,4 @@
-// Package location says where a ledger is: its URL, the default one, and the default places beside it.
+// Package location says where a ledger is: its URL, the default URL, and the default places next to it.
 package location
 
 import (
