@@ -55,7 +55,7 @@ func TestABackupIsPrivateAndReplacesNothing(t *testing.T) {
 			wantCode(t, "one of no ledger", err, sandbox.NotFound, "no ledger")
 			entries, err := os.ReadDir(filepath.Dir(file))
 			if err != nil || len(entries) != 1 {
-				t.Errorf("beside the backup there is %v, %v", entries, err)
+				t.Errorf("next to the backup there is %v, %v", entries, err)
 			}
 			_, err = backupfile.Restore(t.Context(), file, url, ledger.Options{})
 			wantCode(t, "restoring over a ledger", err, sandbox.Conflict, "is not overwritten")

@@ -182,7 +182,7 @@ func wantLeft(t *testing.T, s *ledger.Store, id string, left, used time.Duration
 			t.Fatalf("%d findings are open, want one: %v", len(found), err)
 		}
 		if d := tx.Now.Time().Sub(found[0].FirstSeenAt.Time()); d != used {
-			t.Errorf("what is an orphan is known for %v, want %v", d, used)
+			t.Errorf("the orphan is known for %v, want %v", d, used)
 		}
 		if d := tx.Now.Time().Sub(period.StartedAt.Time()); d != used {
 			t.Errorf("%v were used, want %v", d, used)

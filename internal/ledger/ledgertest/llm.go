@@ -71,7 +71,7 @@ func (s suite) llmCalls(t *testing.T) {
 		}
 		list, err = modelcalls.In(tx).List(sandbox.LLMCallQuery{Session: "game:7", Limit: 2})
 		if err != nil || len(list) != 1 || list[0].ID != "c-2" || list[0].Domain().Session != "game:7" {
-			t.Errorf("of a session, the list has %+v, %v", list, err)
+			t.Errorf("for a session, the list has %+v, %v", list, err)
 		}
 		return nil
 	})

@@ -107,7 +107,7 @@ func (s suite) purging(t *testing.T) {
 		return tx.CreateSandbox(again)
 	})
 	if sandbox.CodeOf(err) != sandbox.Conflict {
-		t.Errorf("the id was given out again: %v", err)
+		t.Errorf("the id was reused: %v", err)
 	}
 	err = store.Write(t.Context(), func(tx *ledger.Tx) error {
 		return tx.Update(gone.ID, func(row *ledger.Sandbox) error {
@@ -218,7 +218,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 					before, err := purge.In(tx).RetainedSince(micro.SpanOf(ttl))
 					for at, boot := range made {
 						if age := host.Boot() - boot; at < before && age <= ttl {
-							t.Errorf("what is %s old is not retained", age)
+							t.Errorf("a row that is %s old is not retained", age)
 						}
 					}
 					return err
@@ -228,7 +228,7 @@ func (s suite) retentionAcrossSteps(t *testing.T) {
 			write(t, store, func(tx *ledger.Tx) error {
 				if before, err := purge.In(tx).RetainedSince(micro.SpanOf(ttl)); err != nil ||
 					before != tx.Now.Add(-micro.SpanOf(ttl)) {
-					t.Errorf("long after, what is retained is since %d, at %d: %v", before, tx.Now, err)
+					t.Errorf("long after, rows are retained since %d, at %d: %v", before, tx.Now, err)
 				}
 				return nil
 			})

@@ -70,7 +70,7 @@ func (s suite) witness(t *testing.T) {
 			isNew, err := witnesses.In(tx).FindBehind("engine", found)
 			restored, readErr := tx.RestoredAt()
 			if isNew && restored != tx.Now {
-				t.Errorf("it came to life at %d", restored)
+				t.Errorf("it was activated at %d", restored)
 			}
 			return errors.Join(err, readErr)
 		})

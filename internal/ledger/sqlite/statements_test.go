@@ -132,7 +132,7 @@ func TestFewerStatementsAreKeptThanAreRun(t *testing.T) {
 			var got int
 			if err := conn.QueryRowContext(t.Context(), fmt.Sprintf("SELECT id + %d FROM players WHERE id = ?", i), 1).
 				Scan(&got); err != nil || got != i+1 {
-				t.Fatalf("round %d: statement %d answers %d (%v)", round, i, got, err)
+				t.Fatalf("round %d: statement %d returns %d (%v)", round, i, got, err)
 			}
 		}
 	}

@@ -35,19 +35,19 @@ func TestWhatPostgreSQLSaysOfItselfIsAFault(t *testing.T) {
 				"WHEN (NEW.id = 'refused') EXECUTE FUNCTION refuse()")
 			must(t, s.Ready(t.Context()))
 			if err := remember(t, s, "refused"); sandbox.CodeOf(err) != sandbox.Unavailable {
-				t.Errorf("the write was answered %v", err)
+				t.Errorf("the write returned %v", err)
 			}
 			if fault, err := s.Fault(); fault != want || err == nil {
 				t.Errorf("its fault is %q, %v", fault, err)
 			}
 			if err := s.Ready(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
-				t.Errorf("it says of its readiness: %v", err)
+				t.Errorf("its readiness is %v", err)
 			}
 			passed.Store(int64(time.Minute))
 			err := remember(t, s, "stored")
 			if ready := s.Ready(t.Context()); (want == storage.FaultDamaged) != (err != nil) ||
 				(want == storage.FaultDamaged) != (ready != nil) {
-				t.Errorf("a minute later another write was answered %v, and it says of its readiness: %v", err, ready)
+				t.Errorf("a minute later another write returned %v, and the readiness is %v", err, ready)
 			}
 		})
 	}
@@ -63,10 +63,10 @@ func TestAFullDiskIsAFaultForAWhile(t *testing.T) {
 	must(t, s.BoundPages(1))
 	err := s.Write(t.Context(), func(tx *ledger.Tx) error { return changeBoth(tx, "large", 1<<20) })
 	if sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Fatalf("a large write was answered %v", err)
+		t.Fatalf("a large write returned %v", err)
 	}
 	if err := s.Ready(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("right after, it says of its readiness: %v", err)
+		t.Errorf("right after, its readiness is %v", err)
 	}
 	passed.Store(int64(time.Minute))
 	must(t, s.Ready(t.Context()))

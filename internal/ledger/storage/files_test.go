@@ -65,10 +65,10 @@ func TestALedgerWhoseFilesAreGoneAcknowledgesNothing(t *testing.T) {
 			must(t, remember(t, s, "before"))
 			must(t, take(path))
 			if err := remember(t, s, "after"); sandbox.CodeOf(err) != sandbox.Unavailable {
-				t.Errorf("a write was answered %v", err)
+				t.Errorf("a write returned %v", err)
 			}
 			if err := s.Ready(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
-				t.Errorf("it says of its readiness: %v", err)
+				t.Errorf("its readiness is %v", err)
 			}
 			if fault, err := s.Fault(); fault != storage.FaultLost || err == nil {
 				t.Errorf("its fault is %q, %v", fault, err)
@@ -114,7 +114,7 @@ func TestALedgerThatIsPutBackGoesOn(t *testing.T) {
 	s := ledgertest.Open(t, "sqlite://"+path, ledger.Options{})
 	must(t, os.Rename(path, path+".away"))
 	if err := remember(t, s, "refused"); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("a write was answered %v", err)
+		t.Errorf("a write returned %v", err)
 	}
 	must(t, os.Rename(path+".away", path))
 	must(t, remember(t, s, "stored"), s.Ready(t.Context()))

@@ -37,7 +37,7 @@ func TestAFullDiskUndoesACommitAsAWhole(t *testing.T) {
 		}
 		for id, err := range together(s, sizes) {
 			if err != nil {
-				t.Errorf("with space again, %q was answered %v", id, err)
+				t.Errorf("with space again, the write of %q returned %v", id, err)
 			}
 		}
 		wantStored(t, s, len(sizes))

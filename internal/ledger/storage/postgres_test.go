@@ -83,7 +83,7 @@ func TestAFrozenWriterIsCutOff(t *testing.T) {
 	}
 	close(thaw)
 	if err := <-outcome; sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("the frozen one was told %v", err)
+		t.Errorf("the frozen write returned %v", err)
 	}
 	ledgertest.MakeEnvironment(t, frozen, "of the frozen") // the first one was not stored; it has a new connection
 }

@@ -44,17 +44,17 @@ func TestALedgerIsOpenedOnAFullDisk(t *testing.T) {
 		t.Errorf("its fault is %q, %v", fault, err)
 	}
 	if err := s.Ready(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("it says of its readiness: %v", err)
+		t.Errorf("its readiness is %v", err)
 	}
 	if err := remember(t, s, "refused"); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("a write was answered %v", err)
+		t.Errorf("a write returned %v", err)
 	}
 	must(t, s.Write(storage.Essential(context.Background()),
 		func(tx *ledger.Tx) error { return ledgertest.Environment(tx, "essential") }))
 	empty()
 	must(t, remember(t, s, "after"), s.Ready(t.Context()), s.Close())
 	if info, err := os.Stat(path + ".reserve"); err != nil || info.Size() != 2<<20 {
-		t.Errorf("with room again, the reserve is %v, %v", info, err)
+		t.Errorf("with space again, the reserve is %v, %v", info, err)
 	}
 	wantRemembered(t, path, 3)
 }
@@ -68,10 +68,10 @@ func TestAnOpenLedgerUsesItsReserveWhenTheDiskGetsFull(t *testing.T) {
 	empty := fill()
 	err := s.Write(t.Context(), func(tx *ledger.Tx) error { return changeBoth(tx, "large", 4<<20) })
 	if sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Fatalf("a large write was answered %v", err)
+		t.Fatalf("a large write returned %v", err)
 	}
 	if err := remember(t, s, "small"); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("a small write was answered %v", err)
+		t.Errorf("a small write returned %v", err)
 	}
 	must(t,
 		s.Write(storage.Essential(t.Context()), func(tx *ledger.Tx) error { return ledgertest.Environment(tx, "essential") }))

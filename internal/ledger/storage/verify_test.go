@@ -53,10 +53,10 @@ func wantDamaged(t *testing.T, s *ledger.Store, page int) {
 		t.Errorf("page %d: its fault is %q, %v", page, fault, err)
 	}
 	if err := remember(t, s, "after"); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("page %d: a write was answered %v", page, err)
+		t.Errorf("page %d: a write returned %v", page, err)
 	}
 	if err := s.Ready(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("page %d: it says of its readiness: %v", page, err)
+		t.Errorf("page %d: its readiness is %v", page, err)
 	}
 }
 
@@ -105,7 +105,7 @@ func TestDamageThatAStatementMeetsIsKnownFromThenOn(t *testing.T) {
 		return err
 	})
 	if sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("reading a damaged table was answered %v", err)
+		t.Errorf("reading a damaged table returned %v", err)
 	}
 	wantDamaged(t, s, page)
 }
