@@ -140,7 +140,7 @@ func (m *machine) checkBudget() {
 		}, sandbox.CostQuery{})
 	}
 	if budget := m.env[budgetedGame].Budget.Monthly + sandbox.NanoUSD(len(leases)); sum.Gross > budget { // each is rounded
-		m.Fatalf("a lease was given, and the budget of $%s may be used for $%s", budget, sum.Gross)
+		m.Fatalf("a lease was granted, and the budget of $%s may cost $%s", budget, sum.Gross)
 	}
 }
 
@@ -258,7 +258,7 @@ func (m *machine) outdated() {
 	}
 	for i, ask := range requests {
 		if err := ask(m.Context()); sandbox.ReasonOf(err) != sandbox.ReasonOtherGeneration {
-			m.Fatalf("request %d for another generation was answered %v", i, err)
+			m.Fatalf("request %d for another generation returned %v", i, err)
 		}
 	}
 	after, err := m.at.engine.GetLease(m.Context(), r.ID)

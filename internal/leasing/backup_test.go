@@ -326,7 +326,7 @@ func TestASandboxThatWaitedInAPoolAtABackupIsNotGivenOut(t *testing.T) {
 			w.Fatal(err)
 		}
 		if l := w.acquire(bob); l.SandboxID == since.SandboxID {
-			w.Error("one agent's sandbox was given to another")
+			w.Error("an agent got the sandbox of another one")
 		}
 		w.startLoop()
 		later(time.Second)

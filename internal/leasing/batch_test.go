@@ -106,7 +106,7 @@ func TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem(t *testing.T) {
 					!slices.ContainsFunc(b.Items, func(i sandbox.BatchItem) bool {
 						return e.Fields[0].Problem == "lease "+sandbox.LeaseID(i.AgentDID, game)+" could not begin"
 					}) {
-					t.Fatalf("the batch is answered with %v", err)
+					t.Fatalf("the batch returned %v", err)
 				}
 				w.wantAllGone(8)
 				if l := w.lease(annLease); l.SandboxID != before.SandboxID || l.Status != sandbox.LeaseActive {
@@ -195,7 +195,7 @@ func TestAHalfMadeBatchGoesOnWhenItsProcessDies(t *testing.T) {
 		for i, r := range results {
 			made := w.backend.Spawned(r.Lease.SandboxID)
 			if r.Err != nil || r.IsNew || r.Lease.Generation != 1 || r.Lease.Status != sandbox.LeaseActive || made != 1 {
-				t.Errorf("sent again, item %d is %+v, made %d times", i, r, made)
+				t.Errorf("repeated, item %d is %+v, made %d times", i, r, made)
 			}
 		}
 		if n := len(w.backend.Sandboxes()); n != 6 {
@@ -221,7 +221,7 @@ func TestAHalfMadeBatchEndsWholeWhenItsProcessDies(t *testing.T) {
 		w.wantAllGone(6)
 		for _, r := range w.acquireBatch(tableOf(6)) {
 			if r.Err != nil || !r.IsNew || r.Lease.Generation != 2 {
-				t.Errorf("sent again: %+v", r)
+				t.Errorf("repeated: %+v", r)
 			}
 		}
 	})

@@ -48,7 +48,7 @@ func TestBatchesNeverLeaseMoreThanAllowed(t *testing.T) {
 			c.rest()
 			// A ceiling counts leases until their sandboxes are gone. A budget counts the live ones.
 			if n := c.mostAtOnce("catan-1", sandbox.EventDeleted); n > ceiling || n < ceiling-2 {
-				t.Errorf("there were %d leases at once, and the ceiling is %d", n, ceiling)
+				t.Errorf("there were %d leases at the same time, and the ceiling is %d", n, ceiling)
 			}
 			if n := c.mostAtOnce("catan-2", sandbox.EventEnded); n > covered || n < covered-2 {
 				t.Errorf("%d leases lived at once, and the budget covers %d", n, covered)
@@ -153,7 +153,7 @@ func (c *casino) mayFail(err error) {
 	switch sandbox.CodeOf(err) {
 	case sandbox.Forbidden, sandbox.BudgetExceeded, sandbox.Failed, sandbox.CapacityExceeded, sandbox.Unavailable:
 	default:
-		c.Errorf("a batch is answered with %v (%s)", err, sandbox.CodeOf(err))
+		c.Errorf("a batch returned %v (%s)", err, sandbox.CodeOf(err))
 	}
 }
 

@@ -213,7 +213,7 @@ func TestASilentRestartIsAFinding(t *testing.T) {
 		open := found(sandbox.DriftOpen)
 		if len(open) != 1 || open[0].Kind != sandbox.DriftStopped || open[0].Field != "incarnation" ||
 			open[0].Expected != "1" || open[0].Observed != "2" {
-			w.Fatalf("after a restart that nobody saw it is found that %+v", open)
+			w.Fatalf("after an unseen restart the findings are %+v", open)
 		}
 		w.want(w.lease(annLease), sandbox.LeaseActive, "")
 		later(2 * time.Minute)

@@ -198,7 +198,7 @@ func (g *brawl) insist(ask func() error) bool {
 		case g.ctx.Err() != nil:
 			return false
 		case sandbox.CodeOf(err) != sandbox.Unavailable:
-			g.Errorf("a request was answered %v (%s)", err, sandbox.CodeOf(err))
+			g.Errorf("a request returned %v (%s)", err, sandbox.CodeOf(err))
 			return false
 		}
 		g.mu.Lock()

@@ -84,7 +84,7 @@ func (w *world) acquireUntilRefused() {
 			sandbox.Acquire{AgentDID: fmt.Sprintf("did:plc:b%d", i), EnvironmentID: game, Owner: "test"})
 	}
 	if sandbox.CodeOf(err) != sandbox.Unavailable {
-		w.Errorf("an acquire was answered %v", err)
+		w.Errorf("an acquire returned %v", err)
 	}
 	leases, err := w.engine.ListLeases(w.Context(), sandbox.LeaseFilter{})
 	if err != nil {
@@ -154,11 +154,11 @@ func TestLeasesEndOnAFullDisk(t *testing.T) {
 		ledgertest.FillDisk(t, filler)
 		if _, err := w.engine.Deliver(w.Context(),
 			death("m-1", "did:plc:a0", strings.Repeat("x", 4<<20))); sandbox.CodeOf(err) != sandbox.Unavailable {
-			t.Fatalf("a large condition was answered %v", err)
+			t.Fatalf("a large condition returned %v", err)
 		}
 		w.acquireUntilRefused()
 		if err := w.engine.Ready(w.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
-			t.Errorf("it says of its readiness: %v", err)
+			t.Errorf("its readiness is %v", err)
 		}
 		later(11 * time.Minute)
 		if left := w.backend.Sandboxes(); len(left) != 0 {

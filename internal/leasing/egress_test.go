@@ -25,7 +25,7 @@ func TestASandboxIsToldWhatItsEnvironmentLetsOut(t *testing.T) {
 			w.environment(func(p *sandbox.PutEnvironment) { p.Network, p.Egress = row.network, row.egress })
 			l := w.acquire(ann)
 			if spec := w.backend.Spec(l.SandboxID); spec.Network != row.network || !spec.Egress.Equal(row.want) {
-				t.Errorf("network %s: it was told %s and %+v", row.network, spec.Network, spec.Egress)
+				t.Errorf("network %s: the backend got %s and %+v", row.network, spec.Network, spec.Egress)
 			}
 			if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: l.ID}); err != nil {
 				t.Fatal(err)
@@ -44,7 +44,7 @@ func TestAPoolFollowsWhatItsEnvironmentLetsOut(t *testing.T) {
 			func(p *sandbox.PutEnvironment) { p.Network, p.Egress = sandbox.NetworkRestricted, &rules })
 		later(time.Minute)
 		if l := w.acquire(ann); !w.backend.Spec(l.SandboxID).Egress.Equal(rules) {
-			t.Errorf("the lease's sandbox was told %+v", w.backend.Spec(l.SandboxID).Egress)
+			t.Errorf("the lease's sandbox got %+v", w.backend.Spec(l.SandboxID).Egress)
 		}
 	})
 }

@@ -130,7 +130,7 @@ func TestNothingFollowsOnASandboxsLastEvent(t *testing.T) {
 			var a struct{ Of sandbox.EgressSource }
 			if err := json.Unmarshal(e.Data, &a); err != nil || e.Sequence != 0 ||
 				a.Of != (sandbox.EgressSource{SandboxID: l.SandboxID, LeaseID: l.ID, Generation: 1}) {
-				w.Fatalf("an attempt is told of as %+v %s: %v", e, e.Data, err)
+				w.Fatalf("an attempt has the event %+v %s: %v", e, e.Data, err)
 			}
 		}
 	})

@@ -50,7 +50,7 @@ func TestSettingsThatTheBackendRefusesChangeNothing(t *testing.T) {
 			t.Errorf("a new one was refused with %v", err)
 		}
 		if _, err := w.engine.GetEnvironment(w.Context(), "another"); sandbox.CodeOf(err) != sandbox.NotFound {
-			t.Errorf("of the new one there is %v", err)
+			t.Errorf("reading the new one returned %v", err)
 		}
 	})
 }
@@ -83,7 +83,7 @@ func knownUntilNothingIsLeft(w *world, first sandbox.Code) {
 	w.backend.Fail(fake.OpProvision, nil)
 	if _, err := w.engine.PutEnvironment(w.Context(), put); sandbox.CodeOf(err) != sandbox.Conflict ||
 		!strings.Contains(err.Error(), "delete it again") {
-		w.Errorf("made anew over what is left: %v", err)
+		w.Errorf("created again over the remains: %v", err)
 	}
 	w.backend.Fail(fake.OpDeprovision, nil)
 	if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {

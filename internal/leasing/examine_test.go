@@ -19,7 +19,7 @@ func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testi
 			return env
 		}
 		if env := get(); len(env.Drift) > 0 {
-			t.Errorf("nobody changed anything, and the findings are %+v", env.Drift)
+			t.Errorf("nothing changed, and the findings are %+v", env.Drift)
 		}
 		w.backend.Alter(w.gatewayRef(), driver.Difference{Setting: "image", Wanted: "ours", Found: "theirs"},
 			driver.Difference{Setting: "script", Wanted: "a", Found: "b"})
@@ -34,7 +34,7 @@ func TestWhatOthersChangedOfADeploymentIsAFindingUntilItIsDeployedAgain(t *testi
 
 		w.backend.Fail(fake.OpDiffer, sandbox.Errorf(sandbox.Unavailable, "it does not answer"))
 		if env := get(); len(env.Drift) != 2 {
-			t.Errorf("a backend that does not answer has made the findings %+v", env.Drift)
+			t.Errorf("a backend that does not answer changed the findings to %+v", env.Drift)
 		}
 		w.backend.Fail(fake.OpDiffer, nil)
 

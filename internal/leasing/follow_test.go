@@ -174,11 +174,11 @@ func (f *feed) read(e *leasing.Service) {
 		seen := 0
 		f.follow(e, at, func(ev sandbox.Event) bool {
 			if ev.ID <= at {
-				f.Errorf("event %d comes after the snapshot as of event %d", ev.ID, at)
+				f.Errorf("event %d follows the snapshot as of event %d", ev.ID, at)
 			}
 			if ev.SandboxID != "" {
 				if want := sequences[ev.SandboxID] + 1; ev.Sequence != want {
-					f.Errorf("after the snapshot as of event %d, sandbox %s goes on with sequence %d, want %d",
+					f.Errorf("after the snapshot as of event %d, sandbox %s continues with sequence %d, want %d",
 						at, ev.SandboxID, ev.Sequence, want)
 				}
 				sequences[ev.SandboxID] = ev.Sequence
@@ -194,11 +194,11 @@ func (f *feed) read(e *leasing.Service) {
 		final, last := f.snapshot(e)
 		for id, sequence := range final {
 			if sequences[id] != sequence {
-				f.Errorf("in the end sandbox %s stands at sequence %d, and the reader at %d", id, sequence, sequences[id])
+				f.Errorf("in the end sandbox %s is at sequence %d, and the reader at %d", id, sequence, sequences[id])
 			}
 		}
 		if last != at {
-			f.Errorf("in the end the ledger stands at event %d, and the reader at %d", last, at)
+			f.Errorf("in the end the ledger is at event %d, and the reader at %d", last, at)
 		}
 	}
 }

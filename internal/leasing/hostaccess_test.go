@@ -48,12 +48,12 @@ func TestPassedVariablesReachSandboxesAndNotTheLedger(t *testing.T) {
 		})
 		l := w.acquire(ann)
 		if env := w.backend.Spec(l.SandboxID).Env; env["GAME_SERVER"] != passed || env["LANG"] != "de" {
-			w.Errorf("the sandbox has %v; what is set must win", env)
+			w.Errorf("the sandbox has %v; variables that are set must win", env)
 		}
 		w.environment(func(p *sandbox.PutEnvironment) { p.EnvPassthrough = []string{"*"} })
 		l = w.acquire(bob)
 		if env := w.backend.Spec(l.SandboxID).Env; env["GAME_SERVER"] != passed || env["LANG"] != "C" {
-			w.Errorf("of all that are allowed, the sandbox has %v", env)
+			w.Errorf("of all allowed variables, the sandbox has %v", env)
 		}
 		files, err := filepath.Glob(w.path + "*")
 		if err != nil {

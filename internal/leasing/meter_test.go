@@ -136,7 +136,7 @@ func TestUsageIsNotComparedWithABackendThatDoesNotAnswer(t *testing.T) {
 		m.reconcile()
 		m.wantOpen(2, "it may not be asked")
 		if said := strings.Count(m.logged.String(), "the token lacks a permission"); said != 1 {
-			m.Errorf("that it may not be asked was logged %d times", said)
+			m.Errorf("the refused meter was logged %d times", said)
 		}
 		m.backend.Fail(fake.OpMeter, sandbox.Errorf(sandbox.Unavailable, "it is down"))
 		if err := m.engine.ReconcileUsage(m.Context(), sandbox.Docker); sandbox.CodeOf(err) != sandbox.Unavailable {

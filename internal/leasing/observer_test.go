@@ -64,7 +64,7 @@ func TestAnObserverGetsStepsAndTheDelayOfRemovals(t *testing.T) {
 		if want := []string{
 			"docker spawn ", "docker kill unavailable", "docker kill ", "docker gone by release",
 		}; !slices.Equal(lines, want) {
-			w.Errorf("it was told %q, want %q", lines, want)
+			w.Errorf("it observed %q, want %q", lines, want)
 		}
 		if len(told.gone) != 1 || told.gone[0] < time.Minute || told.gone[0] > 10*time.Minute {
 			w.Errorf("it was gone after %v", told.gone)

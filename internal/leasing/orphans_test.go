@@ -167,10 +167,10 @@ func TestTheFindingOfAnOrphanThatIsNeededAgainOrGoneIsResolved(t *testing.T) {
 		w.wantThere(true, "guest")
 		found := w.findings(sandbox.DriftLeftover, sandbox.DriftOrphan)
 		if r := found[0].Resolution; !strings.Contains(r, "wants it") {
-			t.Errorf("resolution of what is wanted again: %q", r)
+			t.Errorf("resolution of the object that is wanted again: %q", r)
 		}
 		if r := found[1].Resolution; !strings.Contains(r, "no longer exists") {
-			t.Errorf("resolution of what went away: %q", r)
+			t.Errorf("resolution of the object that disappeared: %q", r)
 		}
 	})
 }

@@ -33,11 +33,11 @@ func TestAnEnvironmentThatDoesNotAnswerHidesNoOther(t *testing.T) {
 		later(10 * time.Minute)
 		if found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{LeaseID: seen.ID}); err != nil ||
 			len(found) != 1 || found[0].Kind != sandbox.DriftVanished {
-			t.Errorf("of the environment that answers it is found that %+v: %v", found, err)
+			t.Errorf("the findings of the environment that answers are %+v: %v", found, err)
 		}
 		if found, err := w.engine.ListDrift(w.Context(), sandbox.DriftFilter{LeaseID: unknown.ID}); err != nil ||
 			len(found) != 0 {
-			t.Errorf("of the environment that does not answer it is found that %+v: %v", found, err)
+			t.Errorf("the findings of the environment that does not answer are %+v: %v", found, err)
 		}
 		w.want(w.lease(unknown.ID), sandbox.LeaseActive, "")
 		w.backend.Mute("mute", nil)

@@ -155,7 +155,7 @@ func TestWaitingAwakeCostsTheEnvironmentUntilTheClaim(t *testing.T) {
 		}
 		if r := rows[""]; r.AwakeSeconds < 2*3600-200 || r.AwakeSeconds > 2*3600+200 ||
 			r.AsleepSeconds != 0 || r.AgentDID != "" {
-			t.Errorf("what waited is %+v", r)
+			t.Errorf("the waiting sandbox is %+v", r)
 		}
 		if r := rows[annLease]; r.AwakeSeconds < 3600 || r.AwakeSeconds > 3601 {
 			t.Errorf("the lease is %+v", r)

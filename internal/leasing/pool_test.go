@@ -52,7 +52,7 @@ func TestPoolIsFilledAndAnAcquireTakesFromIt(t *testing.T) {
 		}
 		leases, err := w.engine.ListLeases(w.Context(), sandbox.LeaseFilter{})
 		if err != nil || len(leases) != 0 {
-			t.Fatalf("what waits shows as %d leases: %v", len(leases), err)
+			t.Fatalf("waiting sandboxes show as %d leases: %v", len(leases), err)
 		}
 		w.backend.Fail(fake.OpSpawn, sandbox.Errorf(sandbox.Failed, "an acquire must not make one"))
 		a, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test"})
@@ -66,7 +66,7 @@ func TestPoolIsFilledAndAnAcquireTakesFromIt(t *testing.T) {
 		spec := w.backend.Spec(a.Lease.SandboxID)
 		if spec.AgentDID != ann || spec.LeaseID != annLease || !spec.Deadline.Equal(a.Lease.LeasedAt.Add(240*time.Hour)) ||
 			len(spec.Config) == 0 {
-			t.Errorf("the sandbox was told %+v", spec)
+			t.Errorf("the sandbox got %+v", spec)
 		}
 		w.wantEvents(a.Lease.SandboxID, sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady,
 			sandbox.EventAsleep, sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady)
@@ -206,7 +206,7 @@ func TestLeaseFromAPoolHasItsWholeMaxLifetime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if w.backend.Spec(a.Lease.SandboxID).Deadline.Sub(a.Lease.LeasedAt) != 300*time.Hour {
-			t.Error("a lease that outlives what waits got less than it asked for")
+			t.Error("a lease that outlives the waiting sandbox got less than it asked for")
 		}
 	})
 }
@@ -293,7 +293,7 @@ func TestClosedEnvironmentKeepsNoPool(t *testing.T) {
 		later(time.Minute)
 		w.wantPool(2, 0)
 		if err := w.engine.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: game}); err != nil {
-			t.Fatalf("what waits is no active lease: %v", err)
+			t.Fatalf("a waiting sandbox is no active lease: %v", err)
 		}
 		later(time.Minute)
 		if n := len(w.backend.Sandboxes()); n != 0 {
@@ -310,7 +310,7 @@ func TestPausedPoolIsNotRefilled(t *testing.T) {
 		waiting := w.paused()
 		w.environment(func(p *sandbox.PutEnvironment) { p.WarmPool = &sandbox.WarmPool{Size: 2, Paused: true} })
 		if l := w.acquire(ann); !waiting[l.SandboxID] {
-			t.Error("what waits in a paused pool is not given out")
+			t.Error("a sandbox in a paused pool is not given out")
 		}
 		later(10 * time.Minute)
 		w.wantPool(1, 0)
@@ -355,7 +355,7 @@ func TestFailingPoolBacksOffAndGivesUp(t *testing.T) {
 		later(time.Minute)
 		w.wantPool(5, 0)
 		if s := status(); s.Failures != 0 || s.LastError != "" {
-			t.Errorf("it works again and says %+v", s)
+			t.Errorf("it works again and is %+v", s)
 		}
 	})
 }
@@ -387,7 +387,7 @@ func TestClaimOnAPooledSandboxIsFinishedAfterACrash(t *testing.T) {
 		l := w.lease(annLease)
 		w.want(l, sandbox.LeaseActive, "")
 		if !waiting[l.SandboxID] || w.backend.Spec(l.SandboxID).AgentDID != ann {
-			t.Errorf("sandbox %s of the lease was told it is %q's", l.SandboxID, w.backend.Spec(l.SandboxID).AgentDID)
+			t.Errorf("sandbox %s of the lease was assigned to %q", l.SandboxID, w.backend.Spec(l.SandboxID).AgentDID)
 		}
 		cancel() // the dead process's answer arrives late, and changes nothing
 		<-closed
@@ -433,7 +433,7 @@ func TestAnAcquireCreatesASandboxWhereThePoolLostIts(t *testing.T) {
 				w.backend.Fail(fake.OpWake, nil)
 				later(time.Minute)
 				if _, there := w.backend.Sandboxes()[lost]; there {
-					t.Error("what was lost is left behind")
+					t.Error("the lost sandbox is left behind")
 				}
 			})
 		})
@@ -461,7 +461,7 @@ func TestWaitingCostsTheEnvironmentAndThenTheLease(t *testing.T) {
 		}
 		// The next pooled sandbox waits for the hour of the command.
 		if r := rows[""]; r.AsleepSeconds < 3*3600-200 || r.AsleepSeconds > 3*3600+1 || r.AgentDID != "" {
-			t.Errorf("what waited is %+v", r)
+			t.Errorf("the waiting sandbox is %+v", r)
 		}
 		if r := rows[annLease]; r.AwakeSeconds < 3600 || r.AwakeSeconds > 3601 || r.AsleepSeconds != 0 {
 			t.Errorf("the lease is %+v", r)

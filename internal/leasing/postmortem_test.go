@@ -72,7 +72,7 @@ func TestAKeptSandboxThatIsStartedIsStoppedAgain(t *testing.T) {
 		w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StateRunning })
 		later(35 * time.Second)
 		if is := w.exists(l.SandboxID); is != sandbox.StateStopped {
-			w.Errorf("what somebody started is %q", is)
+			w.Errorf("the sandbox that was started from outside is %q", is)
 		}
 		w.backend.Remove(l.SandboxID)
 		later(35 * time.Second)

@@ -252,7 +252,7 @@ func TestAPostStartCommandOutlivesItsReconciler(t *testing.T) {
 					w.Errorf("its events are %q", told)
 				}
 				if got, _ := w.backend.FileOf(l.SandboxID, "/data/map"); got != "silver" {
-					w.Errorf("what the first command had written is %q", got)
+					w.Errorf("the file of the first command is %q", got)
 				}
 				if x := other.wantExec(sandbox.PostStartID(l.SandboxID, 1), sandbox.ExecFinished); heard &&
 					x.FinishedAt.Sub(x.StartedAt) > 130*time.Second {

@@ -171,7 +171,7 @@ func TestAKilledProcessStaysSo(t *testing.T) {
 		w.wantProcess("relay", sandbox.ProcessKilled, 1)
 		w.startProcess(sandbox.ProcessSpec{Name: "relay", Command: relay.Command, Restart: sandbox.RestartAlways})
 		if p := w.wantProcess("relay", sandbox.ProcessRunning, 1); !p.Declared {
-			w.Error("a declared process that is started again is not declared any more")
+			w.Error("a declared process that was started again is no longer declared")
 		}
 		later(10 * time.Minute)
 		kill() // while it waits for its sandbox

@@ -173,7 +173,7 @@ func (s *site) put() {
 		before := s.asked()
 		env, err := e.PutEnvironment(ctx, creating(func(p *sandbox.PutEnvironment) { p.CreateOnly = createOnly }))
 		if err == nil && env.Status != sandbox.EnvironmentOpen && s.asked() == 0 && before == 0 {
-			s.Errorf("a client got an environment that is %s, and no client deletes any", env.Status)
+			s.Errorf("a client got an environment that is %s, although no client deletes any", env.Status)
 		}
 	})
 }

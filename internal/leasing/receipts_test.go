@@ -69,7 +69,7 @@ func TestDeliveriesThatArriveTogetherAreEachAnsweredForThemselves(t *testing.T) 
 				first, again, refused, agents, agents+1)
 		}
 		if last := receipts[2*agents+1]; errs[2*agents+1] != nil || last.Status != sandbox.DeliveryUnmatched {
-			t.Errorf("nobody's death was answered %+v, %v", last, errs[2*agents+1])
+			t.Errorf("the death of an unknown agent returned %+v, %v", last, errs[2*agents+1])
 		}
 		for i := range agents {
 			l := w.lease(sandbox.LeaseID(agent(i), game))
@@ -120,7 +120,7 @@ func TestOneDeliveryThatCannotBeStoredKeepsNoOther(t *testing.T) {
 		for i, err := range errs {
 			switch {
 			case i == 7 && sandbox.CodeOf(err) != sandbox.Invalid:
-				t.Errorf("what cannot be stored was answered %v", err)
+				t.Errorf("the delivery that cannot be stored returned %v", err)
 			case i != 7 && err != nil:
 				t.Errorf("delivery %d: %v", i, err)
 			case i == 11 && receipts[i].Status != sandbox.DeliveryApplied:
@@ -131,7 +131,7 @@ func TestOneDeliveryThatCannotBeStoredKeepsNoOther(t *testing.T) {
 		again, errs := w.together(sent)
 		for i, r := range again {
 			if known := errs[i] == nil && r.Duplicate; known != (i != 7) {
-				t.Errorf("delivery %d, sent again, was answered %+v, %v", i, r, errs[i])
+				t.Errorf("the repeated delivery %d returned %+v, %v", i, r, errs[i])
 			}
 		}
 	})

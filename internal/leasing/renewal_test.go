@@ -65,7 +65,7 @@ func TestABackendThatKeepsTimePutsSandboxesToSleepWithoutAReconciler(t *testing.
 		later(time.Second)
 		got := w.sandboxIs(sandbox.SandboxStopped, "")
 		if w.want(got, sandbox.LeaseActive, ""); got.StopReason != sandbox.StopIdle || len(got.Drift) != 0 {
-			w.Errorf("it stands as %+v", got)
+			w.Errorf("its status is %+v", got)
 		}
 		w.findings()
 		w.wantAwakeFor(restAfter + keeperGrace)
@@ -89,7 +89,7 @@ func TestARestIsObservedAndIsNoDrift(t *testing.T) {
 		}
 		got := w.sandboxIs(sandbox.SandboxStopped, "")
 		if w.want(got, sandbox.LeaseActive, ""); got.StopReason != sandbox.StopIdle {
-			w.Errorf("it stands as %+v", got)
+			w.Errorf("its status is %+v", got)
 		}
 		w.findings()
 		w.wantAwakeFor(rested.Sub(l.LeasedAt))

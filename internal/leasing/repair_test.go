@@ -34,7 +34,7 @@ func TestAGatewayThatDiedIsRepairedWithoutACallAndRecorded(t *testing.T) {
 		}
 		later(time.Minute)
 		if n := len(w.gatewayFindings()); n != 1 {
-			t.Errorf("a gateway that is well made %d findings", n)
+			t.Errorf("an intact gateway has %d findings", n)
 		}
 		w.want(w.lease(l.ID), sandbox.LeaseActive, "")
 	})
@@ -71,7 +71,7 @@ func TestOnlyGatewaysInUseAreRepaired(t *testing.T) {
 		w.backend.Break(w.gatewayRef(), "gone")
 		later(time.Minute)
 		if found := w.gatewayFindings(); len(found) > 0 {
-			t.Errorf("nobody goes out, and the findings are %+v", found)
+			t.Errorf("no sandbox uses the gateway, and the findings are %+v", found)
 		}
 	})
 }

@@ -28,7 +28,7 @@ func TestARunDoesNotExamineItsDeployment(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.backend.Fault(fake.OpDiffer, func(context.Context) error {
-			t.Error("the run examines what its environment is deployed with")
+			t.Error("the run examines the deployment of its environment")
 			return nil
 		})
 		if _, err := w.engine.Run(w.Context(), runOf("true")); err != nil {

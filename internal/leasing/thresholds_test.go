@@ -86,7 +86,7 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 			}
 			if told := toldOf(t, engines[1]); len(told) != 2 || told[0].Percent != 80 || told[1].Percent != 100 ||
 				told[1].Spent < sandbox.USD || told[1].Month != "2026-08" {
-				t.Errorf("it was told of %+v, want 80 and 100 %%", told)
+				t.Errorf("the events have %+v, want 80 and 100 %%", told)
 			}
 		})
 	}
@@ -116,13 +116,13 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 			t.Helper()
 			later(time.Until(began.Add(after - time.Minute)))
 			if got := toldOf(t, w.engine); len(got) != len(want) {
-				t.Fatalf("a minute before %s it was told of %+v", after, got)
+				t.Fatalf("a minute before %s the events have %+v", after, got)
 			}
 			later(12 * time.Minute) // a minute, and the pace of the loop
 			want = append(want, sandbox.BudgetReached{Month: month, Percent: percent})
 			got := toldOf(t, w.engine)
 			if len(got) != len(want) || got[len(got)-1].Month != month || got[len(got)-1].Percent != percent {
-				t.Fatalf("after %s it was told of %+v, want %+v at last", after, got, want[len(want)-1])
+				t.Fatalf("after %s the events have %+v, want %+v at last", after, got, want[len(want)-1])
 			}
 		}
 		until(96*time.Minute, "2000-01", 80)
@@ -133,7 +133,7 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 		until(6*time.Hour, "2000-02", 100)
 		later(4 * time.Hour)
 		if got := toldOf(t, w.engine); len(got) != 4 {
-			t.Errorf("hours later it was told of %+v", got)
+			t.Errorf("hours later the events have %+v", got)
 		}
 	})
 }
@@ -159,11 +159,11 @@ func TestWhatTheLastMomentsOfAMonthCostIsToldOf(t *testing.T) {
 		})
 		later(time.Until(time.Date(2000, 1, 31, 23, 57, 0, 0, time.UTC)))
 		if got := toldOf(t, w.engine); len(got) > 0 {
-			t.Fatalf("before the threshold it was told of %+v", got)
+			t.Fatalf("before the threshold the events have %+v", got)
 		}
 		later(2 * time.Hour)
 		if got := toldOf(t, w.engine); len(got) != 1 || got[0].Month != "2000-01" || got[0].Percent != 80 {
-			t.Errorf("it was told of %+v, want 80 %% of January", got)
+			t.Errorf("the events have %+v, want 80 %% of January", got)
 		}
 	})
 }

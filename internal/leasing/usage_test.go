@@ -66,7 +66,7 @@ func TestListedReadingsAreCounted(t *testing.T) {
 		w.startLoop()
 		id := w.acquire(ann).SandboxID
 		w.backend.Fault(fake.OpUsage, func(context.Context) error {
-			t.Error("a sandbox is asked what it uses")
+			t.Error("a sandbox is asked for its usage")
 			return nil
 		})
 		want := func(what string, seconds float64) {

@@ -75,10 +75,10 @@ func TestAConditionIsKnownAgainAfterTheClockWasSetBack(t *testing.T) {
 		}
 		ahead.Store(int64(-time.Hour))
 		if r, err := w.engine.Deliver(w.Context(), d); err != nil || !r.Duplicate {
-			t.Errorf("sent again it was answered %+v, %v", r, err)
+			t.Errorf("the repeated delivery returned %+v, %v", r, err)
 		}
 		if _, err := w.engine.Deliver(w.Context(), death("m-2", ann, "body")); sandbox.CodeOf(err) != sandbox.Invalid {
-			t.Errorf("one of an hour ahead was answered %v", err)
+			t.Errorf("a condition an hour ahead returned %v", err)
 		}
 	})
 }

@@ -75,7 +75,7 @@ func TestACloneOfTheEngineEndsNothing(t *testing.T) {
 		w.refused("a survey", w.engine.Resync(w.Context(), sandbox.Docker), sandbox.Unavailable, sandbox.ReasonOtherInstance)
 		if after := w.lastEvent(); after != before ||
 			len(w.backend.Sandboxes())+len(w.backend.Objects())+len(w.backend.Witnesses()) != 0 {
-			w.Errorf("the ledger went from event %d to %d, and the clone has %v", before, after, w.backend.Sandboxes())
+			w.Errorf("the ledger advanced from event %d to %d, and the clone has %v", before, after, w.backend.Sandboxes())
 		}
 		back()
 		w.startLoop()
@@ -345,7 +345,7 @@ func TestTheWitnessGoesWithTheLastEnvironment(t *testing.T) {
 		w.restart()
 		w.environment()
 		if l := w.acquire(ann); l.Generation != 2 {
-			w.Errorf("it goes on with generation %d", l.Generation)
+			w.Errorf("it continues with generation %d", l.Generation)
 		}
 		w.restart()
 		if l, err := w.engine.ObserveLease(w.Context(), annLease); err != nil || l.Status != sandbox.LeaseActive {
