@@ -52,7 +52,7 @@ func (w *world) wantRefused(a sandbox.Adoption, why string) {
 		w.Errorf("adopted is %t because %q, want it refused because %q", a.Adopted, a.Why, why)
 	}
 	if w.Running() == 0 {
-		w.Error("what was not adopted is gone")
+		w.Error("the sandbox that was not adopted is gone")
 	}
 }
 

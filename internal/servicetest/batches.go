@@ -85,7 +85,7 @@ func batchItemsReplaceWhatIsCommon(w *world) {
 		}})
 	a, b := got[0].Lease, got[1].Lease
 	if a.EnvironmentID != game || a.Owner != owner || a.TTL != hour || a.MaxLifetime != day {
-		w.Errorf("what is common gave %+v", a)
+		w.Errorf("the common settings gave %+v", a)
 	}
 	if b.EnvironmentID != "rpg-1" || b.Owner != "gm" || b.TTL != day || b.MaxLifetime != day ||
 		len(b.ExpiryConditions) != 1 {

@@ -80,7 +80,7 @@ func budgetTellsOfItsThresholdsOnce(w *world) {
 			got = append(got, told)
 		}
 		if !slices.Equal(got, reached) {
-			w.Fatalf("it was told of %+v, want %+v", got, reached)
+			w.Fatalf("the events have %+v, want %+v", got, reached)
 		}
 	}
 	tryAnother := func(n int) {

@@ -309,7 +309,7 @@ func higherEpochReopens(w *world) {
 	w.Advance(time.Second)
 	w.deliver("game.finished")
 	if e := w.environment(); e.Status != sandbox.EnvironmentClosed {
-		w.Errorf("putting it again without an epoch made it %s", e.Status)
+		w.Errorf("without an epoch, the repeated request made it %s", e.Status)
 	}
 	if e := w.environment(func(p *sandbox.PutEnvironment) { p.Epoch = 1 }); e.Status != sandbox.EnvironmentOpen ||
 		e.Epoch != 1 {

@@ -247,7 +247,7 @@ func (w *world) checksAs(p sandbox.PutEnvironment, want error) {
 	err := w.Service.CheckEnvironment(w.Context(), p)
 	if want == nil && err != nil || want != nil && (err == nil || err.Error() != want.Error() ||
 		sandbox.CodeOf(err) != sandbox.CodeOf(want) || sandbox.ReasonOf(err) != sandbox.ReasonOf(want)) {
-		w.Errorf("the check of %+v answers %v, the request %v", p, err, want)
+		w.Errorf("the check of %+v returns %v, the request %v", p, err, want)
 	}
 	if diff := cmp.Diff(before, w.seen()); diff != "" {
 		w.Errorf("the check of %+v changed (-before +after):\n%s", p, diff)
@@ -337,7 +337,7 @@ func warmPoolIsFilledAndGivenOut(w *world) {
 		w.Errorf("of 2 sandboxes %+v wait, and %d exist", e.Pool, w.Running())
 	}
 	if leases := must(w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{}))(w); len(leases) != 0 {
-		w.Errorf("what waits shows as a lease: %+v", leases)
+		w.Errorf("the waiting sandbox shows as a lease: %+v", leases)
 	}
 	l := w.acquire(ann)
 	w.wantLease(l, 1, sandbox.LeaseActive, "")

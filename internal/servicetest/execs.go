@@ -80,7 +80,7 @@ func commandsAreRecorded(w *world) {
 	last := events[len(events)-1]
 	if x.LastEventSequence != last.Sequence || last.Type != sandbox.EventExecFinished ||
 		!strings.Contains(string(last.Data), `"exec_id":"`+x.ID+`"`) {
-		w.Errorf("the record stands at %d, and the last event is %+v %s", x.LastEventSequence, last, last.Data)
+		w.Errorf("the record is at %d, and the last event is %+v %s", x.LastEventSequence, last, last.Data)
 	}
 	_, err := w.Service.GetExec(w.Context(), w.ref("none"))
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonExecNotFound)
@@ -174,7 +174,7 @@ func aDetachedCommandGoesOn(w *world) {
 		sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "500ms"}}))(w)
 	cancel()
 	if x.ID != "long" || x.State != sandbox.ExecRunning || !x.Detached || x.StartedAt.IsZero() || !x.FinishedAt.IsZero() {
-		w.Errorf("it was answered with %+v", x)
+		w.Errorf("it returned %+v", x)
 	}
 	again := w.start(sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "500ms"}})
 	if again.ID != x.ID || !again.StartedAt.Equal(x.StartedAt) {

@@ -49,7 +49,7 @@ func acquireNeedNotWait(w *world) {
 	a.NoWait = true
 	if got := must(w.Service.Acquire(w.Context(), a))(w); got.Lease.Status != sandbox.LeaseActive ||
 		got.Lease.SandboxID != first.Lease.SandboxID || w.Running() != 1 {
-		w.Errorf("of a lease that is ready it says %+v, and %d sandboxes run", got, w.Running())
+		w.Errorf("a ready lease is %+v, and %d sandboxes run", got, w.Running())
 	}
 	_, err := w.Service.Acquire(w.Context(),
 		sandbox.Acquire{AgentDID: ann, EnvironmentID: "no-such-game", Owner: owner, NoWait: true})
@@ -133,7 +133,7 @@ func acquireNamesWrongFields(w *world) {
 	w.wantError(err, sandbox.Invalid, "", "agent_did", "environment_id")
 	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: " DID:PLC:Ann", EnvironmentID: game, Owner: owner})
 	if w.wantError(err, sandbox.Invalid, "", "agent_did"); !strings.Contains(err.Error(), "normal form, did:plc:Ann") {
-		w.Errorf("a DID that is not in its normal form is refused with %v", err)
+		w.Errorf("a DID that is not in its normal form returns %v", err)
 	}
 	short, long := sandbox.Duration(time.Millisecond), sandbox.Duration(9000*time.Hour)
 	_, err = w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner,

@@ -89,7 +89,7 @@ func sweepReportsAndDestroys(w *world) {
 	found := w.sweep(true)
 	if len(found) != 1 || found[0].Kind != sandbox.DriftVanished || found[0].LeaseID != annsLease ||
 		found[0].Action != sandbox.SweepRecord {
-		w.Errorf("found %+v, want what vanished", found)
+		w.Errorf("found %+v, want the vanished sandbox", found)
 	}
 	w.wantLease(w.lease(ann), 1, sandbox.LeaseActive, "") // a dry run ends nothing
 	w.sweep(false)

@@ -146,12 +146,12 @@ func aLineIsWaitedFor(w *world) {
 	for range 2 { // also if the line was written before
 		got := w.untilProcess(sandbox.ProcessWait{ProcessRef: w.process("relay"), Log: "^subscribed to (games|turns)$"})
 		if got.Line != "subscribed to games" || got.Offset != 20 || got.State != sandbox.ProcessRunning {
-			w.Errorf("the wait came to %+v", got)
+			w.Errorf("the wait returned %+v", got)
 		}
 	}
 	w.startProcess("short", "echo", "done")
 	if got := w.untilProcess(sandbox.ProcessWait{ProcessRef: w.process("short"), Log: "done"}); got.Line != "done" {
-		w.Errorf("the wait for one that has ended came to %+v", got)
+		w.Errorf("the wait for an ended process returned %+v", got)
 	}
 }
 
@@ -163,7 +163,7 @@ func aPortIsWaitedFor(w *world) {
 		ProcessRef: w.process("server"),
 		Port:       8080,
 	}); got.State != sandbox.ProcessRunning {
-		w.Errorf("the wait came to %+v", got)
+		w.Errorf("the wait returned %+v", got)
 	}
 }
 
@@ -223,7 +223,7 @@ func aLogIsRead(w *world) {
 	_ = log.Close()
 	w.startProcess("short", "say", "50ms", "last words")
 	if got, _ := w.log(sandbox.LogRequest{ProcessRef: w.process("short"), Follow: true}); got != "last words\n" {
-		w.Errorf("what was followed to its end is %q", got)
+		w.Errorf("the log followed to its end is %q", got)
 	}
 	_, err := w.Service.ReadProcess(w.Context(), sandbox.LogRequest{ProcessRef: w.process("relay"), Offset: -1})
 	w.wantError(err, sandbox.Invalid, "", "offset")

@@ -80,7 +80,7 @@ func eventsHaveNoGaps(w *world) {
 	}
 	if whole := must(w.Service.ListEvents(w.Context(),
 		sandbox.EventFilter{EnvironmentID: game}))(w); len(paged) != len(whole) || len(whole) != len(all)+1 {
-		w.Errorf("by pages there are %d events, at once %d, of the sandbox %d and of the environment 1",
+		w.Errorf("there are %d events by pages, %d in one page, %d of the sandbox and 1 of the environment",
 			len(paged), len(whole), len(all))
 	}
 }

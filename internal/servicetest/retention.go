@@ -243,7 +243,7 @@ func snapshotSaysWhereToGoOn(w *world) {
 		ctx, cancel := context.WithTimeout(w.Context(), 30*time.Second)
 		err := w.Service.FollowEvents(ctx, f, func(e sandbox.Event) error {
 			if e.Type != sandbox.EventAsleep || e.Sequence != read.LastSequence+1 {
-				w.Errorf("after %+v comes %+v", f, e)
+				w.Errorf("after %+v follows %+v", f, e)
 			}
 			return enough
 		})
@@ -260,7 +260,7 @@ func deliveryIsKnownAsLongAsItIsRetained(w *world) {
 	w.Advance(cleanupTTL)
 	w.Purge(cleanupTTL)
 	if r := must(w.Service.Deliver(w.Context(), finished))(w); !r.Duplicate {
-		w.Errorf("within its retention a message is new again: %+v", r)
+		w.Errorf("within its retention a message counts as new: %+v", r)
 	}
 	w.Advance(time.Second)
 	w.Purge(cleanupTTL)

@@ -44,7 +44,7 @@ func aRunLeavesNothingBehind(w *world) {
 	}
 	if first.Lease.MaxLifetime.D() != sandbox.DefaultExecTimeout.D()+sandbox.DefaultRunMargin.D() ||
 		first.Lease.TTL != sandbox.DefaultRunMargin {
-		w.Errorf("nobody would have ended it before %s, or %s without a sign", first.Lease.MaxLifetime, first.Lease.TTL)
+		w.Errorf("its lease would end it at %s, or %s without activity", first.Lease.MaxLifetime, first.Lease.TTL)
 	}
 	second := w.run(sandbox.RunRequest{ExecRequest: command("exit", "7")})
 	if second.ExitCode != 7 || second.Lease.Status != sandbox.LeaseDestroyed ||

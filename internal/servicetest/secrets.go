@@ -65,7 +65,7 @@ func secretsAreNeverShown(w *world) {
 	} {
 		text := must(json.Marshal(answer))(w)
 		if strings.Contains(string(text), value) {
-			w.Errorf("the value stands in %s", text)
+			w.Errorf("the value is in %s", text)
 		}
 	}
 }
@@ -130,11 +130,11 @@ func secretsNameWrongFields(w *world) {
 		_, err := w.Service.PutEnvironment(w.Context(), p)
 		w.wantError(err, sandbox.Invalid, "", field)
 		if err != nil && strings.Contains(err.Error(), "hunter2") {
-			w.Errorf("the value stands in the error: %v", err)
+			w.Errorf("the error contains the value: %v", err)
 		}
 	}
 	if _, err := w.Service.GetEnvironment(w.Context(), game); sandbox.CodeOf(err) != sandbox.NotFound {
-		w.Errorf("what was refused was made: %v", err)
+		w.Errorf("the refused environment was created: %v", err)
 	}
 }
 

@@ -142,7 +142,7 @@ func statesAreListedAndDeleted(w *world) {
 		w.Fatal(err)
 	}
 	if err := w.Service.DeleteSnapshot(w.Context(), annsLease); sandbox.CodeOf(err) != sandbox.NotFound {
-		w.Errorf("deleting a state that is not there: %v", err)
+		w.Errorf("deleting a missing state: %v", err)
 	}
 	w.acquire(ann)
 	if got := w.read("/data/character.json"); got != `{"level":1}` {

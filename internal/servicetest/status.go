@@ -24,7 +24,7 @@ func (w *world) wantStatus(want sandbox.SandboxState, why sandbox.StopReason, fa
 	for _, got := range []sandbox.SandboxStatus{l.SandboxStatus, listed[0].SandboxStatus} {
 		if got.SandboxState != want || got.StopReason != why || got.ErrorCode != failed ||
 			(got.ErrorMessage == "") != (failed == "") {
-			w.Errorf("the sandbox stands as %+v, want %s, %q, %q", got, want, why, failed)
+			w.Errorf("the status of the sandbox is %+v, want %s, %q, %q", got, want, why, failed)
 		}
 	}
 	var told sandbox.SandboxState
@@ -64,7 +64,7 @@ func sandboxStandsWhereItsEventsTell(w *world) {
 	w.FailKills(true)
 	_, err := w.Service.Release(w.Context(), sandbox.LeaseRef{ID: annsLease})
 	if err == nil {
-		w.Error("a release was told of no failure")
+		w.Error("a release returned no failure")
 	}
 	w.wantStatus(sandbox.SandboxDeleting, "", "")
 	w.FailKills(false)
@@ -139,6 +139,6 @@ func leaseOfThePastIsDeleting(w *world) {
 	ends := w.acquire(ann).ExpiresAt
 	w.Pass(ends.Sub(w.Now()))
 	if l := w.lease(ann); l.SandboxState != sandbox.SandboxDeleting || !l.StateChangedAt.Equal(ends) {
-		w.Errorf("it stands as %+v, and ended at %v", l.SandboxStatus, ends)
+		w.Errorf("its status is %+v, and it ended at %v", l.SandboxStatus, ends)
 	}
 }

@@ -70,7 +70,7 @@ func execStreams(w *world) {
 		Command: []string{"cat"},
 		Stdin:   strings.NewReader("collected"),
 	}); string(r.Stdout) != "collected" {
-		w.Errorf("cat with nobody to write to gave %+v", r)
+		w.Errorf("cat without an output writer gave %+v", r)
 	}
 	var discarded bytes.Buffer
 	if r := w.exec(sandbox.ExecRequest{Command: []string{"exit", "3"}, Stdout: &discarded}); r.ExitCode != 3 {
