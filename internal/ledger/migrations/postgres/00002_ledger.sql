@@ -1,8 +1,8 @@
 -- +goose Up
--- As one statement: goose takes longer to find where each ends than a database takes to carry all of them out.
+-- One statement for all: goose takes longer to find the end of each than a database takes to run all of them.
 -- +goose StatementBegin
--- PostgreSQL begins with schema 2: this is what SQLite has after its migrations 1 and 2. What rows
--- are sorted or ranged by is compared as bytes, as there.
+-- PostgreSQL begins with schema 2, which SQLite has after its migrations 1 and 2. Columns that sort or
+-- select ranges of rows are compared as bytes, as in SQLite.
 
 -- Times are Unix microseconds in UTC, 0 meaning "not yet"; money is nano-US-dollars.
 
@@ -22,7 +22,7 @@ CREATE TABLE ledgers (
     touched         BIGINT NOT NULL DEFAULT 0
 );
 
--- What the clock shows beyond the time since boot, per boot of a host: a change of it is a step.
+-- The difference of the clock and the time since boot, for each boot of a host. A change of it is a step.
 CREATE TABLE clocks (
     boot_id TEXT COLLATE "C" PRIMARY KEY,
     ahead   BIGINT NOT NULL, -- microseconds
@@ -155,10 +155,10 @@ CREATE TABLE sandboxes (
 CREATE INDEX sandboxes_wake ON sandboxes (instance, wake_at) WHERE phase <> 'gone';
 CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' AND lease_id IS NULL;
 CREATE INDEX sandboxes_environment ON sandboxes (environment_id) WHERE phase <> 'gone';
--- A survey reads an instance's sandboxes in pages.
+-- A resync reads an instance's sandboxes in pages.
 CREATE INDEX sandboxes_instance ON sandboxes (instance, id) WHERE phase <> 'gone';
 
--- Two never save the state of one key.
+-- Two sandboxes never save the state of one key.
 CREATE UNIQUE INDEX sandboxes_state_holder ON sandboxes (state_key) WHERE state_role = 'holder';
 CREATE INDEX sandboxes_state_waiting ON sandboxes (state_key) WHERE state_role = 'waiting';
 
@@ -178,15 +178,14 @@ CREATE TABLE saved_states (
     skipped        BIGINT NOT NULL
 );
 
--- Objects that may exist and that no saved state names. Each is deleted at its time, unless it is
--- published before.
+-- Possible objects that no saved state names. Each is deleted at its time, unless it is published before.
 CREATE TABLE doomed_objects (
     object    TEXT COLLATE "C" PRIMARY KEY,
     delete_at BIGINT NOT NULL
 );
 CREATE INDEX doomed_objects_due ON doomed_objects (delete_at);
 
--- How far the log of each environment's gateway is in the events.
+-- How far the log of each environment's gateway is recorded as events.
 CREATE TABLE egress_cursors (
     instance       TEXT COLLATE "C" NOT NULL,
     environment_id TEXT COLLATE "C" NOT NULL,
@@ -295,7 +294,7 @@ CREATE TABLE cost_days (
 );
 CREATE INDEX cost_days_environment ON cost_days (environment_id, day, cost);
 
--- The price book with which an account's usage of a UTC day was begun last: whose plan it is on.
+-- The price book of the most recently begun usage of an account on a UTC day. Its plan applies.
 CREATE TABLE account_days (
     instance      TEXT    NOT NULL,
     day           TEXT COLLATE "C" NOT NULL,
@@ -305,7 +304,7 @@ CREATE TABLE account_days (
     PRIMARY KEY (instance, day)
 );
 
--- Thresholds of budgets that were reached, and told of: each once for an amount and a month.
+-- Reached thresholds of budgets that have an event, each once for an amount and a month.
 CREATE TABLE budget_thresholds (
     environment_id TEXT COLLATE "C" NOT NULL REFERENCES environments (id),
     month          TEXT COLLATE "C" NOT NULL, -- 2006-01
@@ -335,8 +334,8 @@ CREATE TABLE drift_findings (
 CREATE UNIQUE INDEX drift_findings_open ON drift_findings (instance, sandbox_id, kind, field) WHERE resolved_at = 0;
 CREATE INDEX drift_findings_environment ON drift_findings (environment_id);
 
--- Retention. What was destroyed long enough ago is removed; this is left of it, for ever, so that no id
--- comes back and a reader who asks for it is told what became of it.
+-- Retention. Sandboxes that were destroyed long enough ago are removed. These rows stay for ever, so that no id
+-- is reused and a reader who asks for an old id learns its fate.
 CREATE TABLE retired_sandboxes (
     id             TEXT COLLATE "C" PRIMARY KEY,
     lease_id       TEXT COLLATE "C" NOT NULL, -- '' when it was never leased
@@ -354,9 +353,9 @@ CREATE TABLE retired_sandboxes (
     cost           BIGINT NOT NULL -- nano-US-dollars
 );
 CREATE INDEX retired_sandboxes_adopted ON retired_sandboxes (environment_id) WHERE ledger_id <> '';
--- Events up to this id are not all there any more.
+-- Not all events up to this id are retained.
 ALTER TABLE ledgers ADD COLUMN purged_event_id BIGINT NOT NULL DEFAULT 0;
--- Since when a destroyed environment is kept by its name only; 0 before.
+-- Since when only the name of a destroyed environment is kept; 0 before.
 ALTER TABLE environments ADD COLUMN retired_at BIGINT NOT NULL DEFAULT 0;
 CREATE INDEX environments_destroyed ON environments (updated_at) WHERE status = 'destroyed' AND retired_at = 0;
 CREATE INDEX sandboxes_gone ON sandboxes (destroyed_at) WHERE phase = 'gone';
@@ -364,7 +363,7 @@ CREATE INDEX events_of_environments ON events (at) WHERE sandbox_id = '';
 CREATE INDEX deliveries_received ON deliveries (received_at);
 CREATE INDEX drift_findings_resolved ON drift_findings (resolved_at) WHERE resolved_at <> 0;
 
--- Commands. What was asked for holds no values of variables, which may be secret.
+-- Commands. Their parameters have no values of variables, which may be secret.
 CREATE TABLE execs (
     id            TEXT COLLATE "C"    PRIMARY KEY,
     named         BIGINT  NOT NULL, -- 1: its caller chose the id, which is kept for ever
@@ -410,15 +409,15 @@ CREATE TABLE retired_execs (
     id TEXT COLLATE "C" PRIMARY KEY
 );
 
--- Commands that are run once before a sandbox is ready: JSON list of sandbox.PostStart; NULL: none.
+-- Commands that run once before a sandbox is ready: JSON list of sandbox.PostStart; NULL: none.
 ALTER TABLE sandboxes ADD COLUMN post_start TEXT;
 
--- Until when a sandbox that failed after it was ready is kept for a post-mortem; 0: it is not.
+-- Until when a sandbox that failed after it was ready is kept for a post-mortem; 0 if it is not kept.
 ALTER TABLE sandboxes ADD COLUMN kept_until BIGINT NOT NULL DEFAULT 0;
 CREATE INDEX sandboxes_kept ON sandboxes (ended_at) WHERE kept_until > 0;
 
--- Sessions: places in a sandbox where commands are run one after the other. The values of their
--- variables are sealed, and are gone once a session is closed.
+-- Sessions: places in a sandbox that run commands one after the other. The values of their variables
+-- are sealed, and are removed when a session is closed.
 CREATE TABLE sessions (
     sandbox_id    TEXT COLLATE "C" NOT NULL REFERENCES sandboxes (id),
     id            TEXT COLLATE "C" NOT NULL,
@@ -440,7 +439,7 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_lease ON sessions (lease_id, generation);
 -- One command at a time runs in a session.
 CREATE UNIQUE INDEX execs_in_session ON execs (sandbox_id, session_id) WHERE state = 'running' AND session_id <> '';
--- What was typed and written in sessions.
+-- Input and output of sessions.
 CREATE TABLE session_events (
     sandbox_id    TEXT COLLATE "C" NOT NULL,
     session_id    TEXT COLLATE "C" NOT NULL,
@@ -502,7 +501,7 @@ ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';
 ALTER TABLE ledgers ADD COLUMN backed_up_at BIGINT NOT NULL DEFAULT 0;
 ALTER TABLE ledgers ADD COLUMN restored_at BIGINT NOT NULL DEFAULT 0;
 
--- Bearer tokens, without their text. Those that follow each other by rotation have one name.
+-- Bearer tokens, without their text. Tokens that replace each other by rotation have one name.
 CREATE TABLE tokens (
     id           TEXT COLLATE "C" PRIMARY KEY,
     name         TEXT COLLATE "C" NOT NULL,
@@ -527,10 +526,10 @@ CREATE TABLE logins (
 );
 CREATE INDEX logins_expires ON logins (expires_at);
 
--- begin_commit is the first statement of every transaction that writes: it waits for the right to
--- write to this ledger, which lasts until the transaction ends, and returns the moment at which it
--- had it. It is a function so that what it reads was committed before it had the lock: a single
--- statement would read as of the moment at which it began to wait.
+-- begin_commit is the first statement of every transaction that writes. It waits for the lock on
+-- this ledger, which lasts until the end of the transaction, and returns the time at which it got
+-- the lock. It is a function so that its reads see everything that was committed before it got the
+-- lock. A single statement would read as of the time at which it began to wait.
 CREATE FUNCTION begin_commit(OUT moment BIGINT, OUT oldest_program BIGINT) LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM pg_advisory_xact_lock((1935830883::BIGINT << 32) | to_regclass('ledgers')::oid::BIGINT);

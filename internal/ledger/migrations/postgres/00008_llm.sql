@@ -1,13 +1,13 @@
 -- +goose Up
 -- +goose StatementBegin
--- A program that does not know of LLM routes would put their keys into sandboxes, and drop the routes of an environment
--- that it changes.
+-- A program without LLM routes would put their keys into sandboxes, and drop the routes of an environment that it
+-- changes.
 UPDATE ledgers SET min_reader = 8;
 
--- The LLM routes that a sandbox's variables were made from, as JSON.
+-- The LLM routes from which a sandbox's variables were made, as JSON.
 ALTER TABLE sandboxes ADD COLUMN llm TEXT NOT NULL DEFAULT '{}';
 
--- Calls of models. The cost of one that runs is what is reserved for it.
+-- Model calls. The cost of a running call is the reserved amount.
 CREATE TABLE llm_calls (
     id             TEXT COLLATE "C" PRIMARY KEY,
     environment_id TEXT COLLATE "C" NOT NULL,
@@ -32,7 +32,7 @@ CREATE INDEX llm_calls_sandbox ON llm_calls (sandbox_id, started_at);
 CREATE INDEX llm_calls_environment ON llm_calls (environment_id, started_at);
 CREATE INDEX llm_calls_running ON llm_calls (environment_id) WHERE outcome = 'running';
 
--- Sums of the calls that have ended, on the UTC day on which they began.
+-- Sums of ended calls by the UTC day on which they began.
 CREATE TABLE llm_days (
     month          TEXT COLLATE "C" NOT NULL,
     environment_id TEXT COLLATE "C" NOT NULL,

@@ -1,5 +1,5 @@
 -- +goose Up
--- As one statement: goose takes longer to find where each ends than a database takes to carry all of them out.
+-- One statement for all: goose takes longer to find the end of each than a database takes to run all of them.
 -- +goose StatementBegin
 -- Times are Unix microseconds in UTC, 0 meaning "not yet"; money is nano-US-dollars.
 

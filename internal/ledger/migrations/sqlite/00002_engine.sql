@@ -1,19 +1,19 @@
 -- +goose Up
--- As one statement: goose takes longer to find where each ends than a database takes to carry all of them out.
+-- One statement for all: goose takes longer to find the end of each than a database takes to run all of them.
 -- +goose StatementBegin
 -- Warm pools, costs by day and the clock.
 
--- A program of schema 1 would wake a pool's sandbox without telling it whose it is now.
+-- A program of schema 1 would wake a pool's sandbox without assigning it to its lease.
 UPDATE ledgers SET min_reader = 2;
--- Usage before this moment is kept by UTC day only; its periods are gone.
+-- Earlier usage is kept by UTC day only; its periods are gone.
 ALTER TABLE ledgers ADD COLUMN detail_since INTEGER NOT NULL DEFAULT 0;
--- The sum of all steps of the clock so far, microseconds, and the latest moment that was noted.
+-- The sum of all steps of the clock so far, in microseconds, and the latest recorded time.
 ALTER TABLE ledgers ADD COLUMN clock_steps INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledgers ADD COLUMN clock_seen_at INTEGER NOT NULL DEFAULT 0;
 -- How often a health check has written here.
 ALTER TABLE ledgers ADD COLUMN touched INTEGER NOT NULL DEFAULT 0;
 
--- What the clock shows beyond the time since boot, per boot of a host: a change of it is a step.
+-- The difference of the clock and the time since boot, for each boot of a host. A change of it is a step.
 CREATE TABLE clocks (
     boot_id TEXT    PRIMARY KEY,
     ahead   INTEGER NOT NULL, -- microseconds
@@ -28,25 +28,25 @@ ALTER TABLE environments ADD COLUMN pool_due_at INTEGER NOT NULL DEFAULT 0; -- n
 -- The label under which its backend knows an adopted sandbox; '' is this ledger's own.
 ALTER TABLE sandboxes ADD COLUMN ledger_id TEXT NOT NULL DEFAULT '';
 ALTER TABLE sandboxes ADD COLUMN pooled_at INTEGER NOT NULL DEFAULT 0; -- made for a pool then
--- The deadline that its backend was given when it was made; 0 is leased_at + max_lifetime.
+-- The deadline that its backend got at its creation; 0 is leased_at + max_lifetime.
 ALTER TABLE sandboxes ADD COLUMN hard_deadline INTEGER NOT NULL DEFAULT 0;
 -- When to look again: no process works on it before its claim expires.
 ALTER TABLE sandboxes ADD COLUMN wake_at INTEGER GENERATED ALWAYS AS (max(due_at, claimed_until)) VIRTUAL;
--- When a lease ends that nothing uses.
+-- When an unused lease ends.
 ALTER TABLE sandboxes ADD COLUMN expires_at INTEGER GENERATED ALWAYS AS (min(last_activity + ttl, leased_at + max_lifetime)) VIRTUAL;
 DROP INDEX sandboxes_due;
 CREATE INDEX sandboxes_wake ON sandboxes (instance, wake_at) WHERE phase <> 'gone';
--- A survey reads an instance's sandboxes in pages.
+-- A resync reads an instance's sandboxes in pages.
 DROP INDEX sandboxes_instance;
 CREATE INDEX sandboxes_instance ON sandboxes (instance, id) WHERE phase <> 'gone';
 CREATE INDEX sandboxes_pool ON sandboxes (environment_id) WHERE phase <> 'gone' AND lease_id IS NULL;
 
--- How it is shut in: JSON of sandbox.Confinement.
+-- Its confinement: JSON of sandbox.Confinement.
 ALTER TABLE sandboxes ADD COLUMN confinement TEXT NOT NULL DEFAULT '{}';
--- What it gets of the service's machine: JSON of sandbox.HostAccess.
+-- Its access to the service's machine: JSON of sandbox.HostAccess.
 ALTER TABLE sandboxes ADD COLUMN host_access TEXT NOT NULL DEFAULT '{}';
 
--- What it may reach, as its hosts file has it: JSON of sandbox.Egress.
+-- The hosts that it may reach, as in its hosts file: JSON of sandbox.Egress.
 ALTER TABLE sandboxes ADD COLUMN egress TEXT NOT NULL DEFAULT '{}';
 
 -- Secrets of environments, encrypted under a key that is not in the ledger.
@@ -117,7 +117,7 @@ CREATE TABLE cost_days (
 ) WITHOUT ROWID;
 CREATE INDEX cost_days_environment ON cost_days (environment_id, day, cost);
 
--- The price book with which an account's usage of a UTC day was begun last: whose plan it is on.
+-- The price book of the most recently begun usage of an account on a UTC day. Its plan applies.
 CREATE TABLE account_days (
     instance      TEXT    NOT NULL,
     day           TEXT NOT NULL,
@@ -127,7 +127,7 @@ CREATE TABLE account_days (
     PRIMARY KEY (instance, day)
 ) WITHOUT ROWID;
 
--- Thresholds of budgets that were reached, and told of: each once for an amount and a month.
+-- Reached thresholds of budgets that have an event, each once for an amount and a month.
 CREATE TABLE budget_thresholds (
     environment_id TEXT NOT NULL REFERENCES environments (id),
     month          TEXT NOT NULL, -- 2006-01
@@ -138,7 +138,7 @@ CREATE TABLE budget_thresholds (
     PRIMARY KEY (environment_id, month, monthly, percent)
 ) WITHOUT ROWID;
 
--- SQLite changes a CHECK by a new table only.
+-- SQLite can change a CHECK only with a new table.
 CREATE TABLE drift_findings_2 (
     id             INTEGER PRIMARY KEY AUTOINCREMENT,
     kind           TEXT    NOT NULL CHECK (kind IN ('vanished', 'stopped', 'out_of_memory', 'changed', 'orphan', 'leftover', 'usage')),
@@ -161,8 +161,8 @@ ALTER TABLE drift_findings_2 RENAME TO drift_findings;
 CREATE UNIQUE INDEX drift_findings_open ON drift_findings (instance, sandbox_id, kind, field) WHERE resolved_at = 0;
 CREATE INDEX drift_findings_environment ON drift_findings (environment_id);
 
--- Retention. What was destroyed long enough ago is removed; this is left of it, for ever, so that no id
--- comes back and a reader who asks for it is told what became of it.
+-- Retention. Sandboxes that were destroyed long enough ago are removed. These rows stay for ever, so that no id
+-- is reused and a reader who asks for an old id learns its fate.
 CREATE TABLE retired_sandboxes (
     id             TEXT    PRIMARY KEY,
     lease_id       TEXT    NOT NULL, -- '' when it was never leased
@@ -180,9 +180,9 @@ CREATE TABLE retired_sandboxes (
     cost           INTEGER NOT NULL  -- nano-US-dollars
 ) WITHOUT ROWID;
 CREATE INDEX retired_sandboxes_adopted ON retired_sandboxes (environment_id) WHERE ledger_id <> '';
--- Events up to this id are not all there any more.
+-- Not all events up to this id are retained.
 ALTER TABLE ledgers ADD COLUMN purged_event_id INTEGER NOT NULL DEFAULT 0;
--- Since when a destroyed environment is kept by its name only; 0 before.
+-- Since when only the name of a destroyed environment is kept; 0 before.
 ALTER TABLE environments ADD COLUMN retired_at INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX environments_destroyed ON environments (updated_at) WHERE status = 'destroyed' AND retired_at = 0;
 CREATE INDEX sandboxes_gone ON sandboxes (destroyed_at) WHERE phase = 'gone';
@@ -201,7 +201,7 @@ ALTER TABLE sandboxes ADD COLUMN state_tried_at INTEGER NOT NULL DEFAULT 0; -- t
 ALTER TABLE sandboxes ADD COLUMN state_failing_since INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sandboxes ADD COLUMN state_error TEXT NOT NULL DEFAULT '';
 ALTER TABLE sandboxes ADD COLUMN state_error_code TEXT NOT NULL DEFAULT '';
--- Two never save the state of one key.
+-- Two sandboxes never save the state of one key.
 CREATE UNIQUE INDEX sandboxes_state_holder ON sandboxes (state_key) WHERE state_role = 'holder';
 CREATE INDEX sandboxes_state_waiting ON sandboxes (state_key) WHERE state_role = 'waiting';
 
@@ -221,15 +221,14 @@ CREATE TABLE saved_states (
     skipped        INTEGER NOT NULL
 ) WITHOUT ROWID;
 
--- Objects that may exist and that no saved state names. Each is deleted at its time, unless it is
--- published before.
+-- Possible objects that no saved state names. Each is deleted at its time, unless it is published before.
 CREATE TABLE doomed_objects (
     object    TEXT    PRIMARY KEY,
     delete_at INTEGER NOT NULL
 ) WITHOUT ROWID;
 CREATE INDEX doomed_objects_due ON doomed_objects (delete_at);
 
--- How far the log of each environment's gateway is in the events.
+-- How far the log of each environment's gateway is recorded as events.
 CREATE TABLE egress_cursors (
     instance       TEXT    NOT NULL,
     environment_id TEXT    NOT NULL,
@@ -238,7 +237,7 @@ CREATE TABLE egress_cursors (
     PRIMARY KEY (instance, environment_id)
 ) WITHOUT ROWID;
 
--- Commands. What was asked for holds no values of variables, which may be secret.
+-- Commands. Their parameters have no values of variables, which may be secret.
 CREATE TABLE execs (
     id            TEXT    PRIMARY KEY,
     named         INTEGER NOT NULL, -- 1: its caller chose the id, which is kept for ever
@@ -284,15 +283,15 @@ CREATE TABLE retired_execs (
     id TEXT PRIMARY KEY
 ) WITHOUT ROWID;
 
--- Commands that are run once before a sandbox is ready: JSON list of sandbox.PostStart; NULL: none.
+-- Commands that run once before a sandbox is ready: JSON list of sandbox.PostStart; NULL: none.
 ALTER TABLE sandboxes ADD COLUMN post_start TEXT;
 
--- Until when a sandbox that failed after it was ready is kept for a post-mortem; 0: it is not.
+-- Until when a sandbox that failed after it was ready is kept for a post-mortem; 0 if it is not kept.
 ALTER TABLE sandboxes ADD COLUMN kept_until INTEGER NOT NULL DEFAULT 0;
 CREATE INDEX sandboxes_kept ON sandboxes (ended_at) WHERE kept_until > 0;
 
--- Sessions: places in a sandbox where commands are run one after the other. The values of their
--- variables are sealed, and are gone once a session is closed.
+-- Sessions: places in a sandbox that run commands one after the other. The values of their variables
+-- are sealed, and are removed when a session is closed.
 CREATE TABLE sessions (
     sandbox_id    TEXT NOT NULL REFERENCES sandboxes (id),
     id            TEXT NOT NULL,
@@ -314,7 +313,7 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_lease ON sessions (lease_id, generation);
 -- One command at a time runs in a session.
 CREATE UNIQUE INDEX execs_in_session ON execs (sandbox_id, session_id) WHERE state = 'running' AND session_id <> '';
--- What was typed and written in sessions.
+-- Input and output of sessions.
 CREATE TABLE session_events (
     sandbox_id    TEXT NOT NULL,
     session_id    TEXT NOT NULL,
@@ -376,7 +375,7 @@ ALTER TABLE events ADD COLUMN address TEXT NOT NULL DEFAULT '';
 ALTER TABLE ledgers ADD COLUMN backed_up_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE ledgers ADD COLUMN restored_at INTEGER NOT NULL DEFAULT 0;
 
--- Bearer tokens, without their text. Those that follow each other by rotation have one name.
+-- Bearer tokens, without their text. Tokens that replace each other by rotation have one name.
 CREATE TABLE tokens (
     id           TEXT    PRIMARY KEY,
     name         TEXT    NOT NULL,

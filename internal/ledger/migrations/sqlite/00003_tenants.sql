@@ -1,14 +1,14 @@
 -- +goose Up
--- As one statement: goose takes longer to find where each ends than a database takes to carry all of them out.
+-- One statement for all: goose takes longer to find the end of each than a database takes to run all of them.
 -- +goose StatementBegin
--- What tenants may do: whose agents share a state, ceilings of tokens, and how much output is kept.
+-- Limits of tenants: whose agents share a state, ceilings of tokens, and how much output is kept.
 
--- A program of schema 2 would share the states of agents between all tokens, and not count the output that is kept.
+-- A program of schema 2 would share the states of agents between all tokens, and not count kept output.
 UPDATE ledgers SET min_reader = 3;
 
 -- Whose leases share the states of agents: JSON list of patterns, sandbox.StateNamespace; NULL: the operator's.
 ALTER TABLE sandboxes ADD COLUMN state_namespace TEXT;
--- The key of the state that it begins with where its own has none; '' for none.
+-- The key of the state that it begins with if its own key has none; '' for none.
 ALTER TABLE sandboxes ADD COLUMN state_source TEXT NOT NULL DEFAULT '';
 
 -- An event says which states all tokens have shared until now: they belong to the operator. Its data is
@@ -19,14 +19,14 @@ INSERT INTO events (environment_id, type, at, data)
             FROM (SELECT key FROM saved_states WHERE key = agent_did ORDER BY key LIMIT 100))))
     FROM (SELECT count(*) AS kept FROM saved_states WHERE key = agent_did) AS shared WHERE kept > 0;
 
--- What a token with environments may ask for: JSON of sandbox.Ceiling.
+-- The ceiling of a token with environments: JSON of sandbox.Ceiling.
 ALTER TABLE tokens ADD COLUMN ceiling TEXT NOT NULL DEFAULT '{}';
 
--- Since when what a command has written, or the recording of a session, is no longer kept; 0 while it is.
+-- Since when the output of a command, or the recording of a session, is no longer kept; 0 while it is.
 ALTER TABLE execs ADD COLUMN dropped_at INTEGER NOT NULL DEFAULT 0;
 ALTER TABLE sessions ADD COLUMN dropped_at INTEGER NOT NULL DEFAULT 0;
 
--- What is kept of each command that has ended and of each session's recording. The oldest goes first.
+-- The kept output of each ended command, and each session's recording. The oldest is dropped first.
 CREATE TABLE kept_outputs (
     sandbox_id     TEXT NOT NULL REFERENCES sandboxes (id),
     kind           TEXT NOT NULL CHECK (kind IN ('exec', 'session')),
@@ -42,7 +42,7 @@ CREATE INDEX kept_outputs_lease ON kept_outputs (lease_id, kept_at);
 CREATE INDEX kept_outputs_environment ON kept_outputs (environment_id, kept_at);
 CREATE INDEX kept_outputs_oldest ON kept_outputs (kept_at);
 
--- Their sums, of each lease and environment that has any, and of all ('ledger', ''), which also counts what was dropped.
+-- Their sums, for each lease and environment that has any, and in total ('ledger', ''), with dropped output counted too.
 CREATE TABLE kept_sums (
     scope           TEXT NOT NULL CHECK (scope IN ('lease', 'environment', 'ledger')),
     id              TEXT NOT NULL,

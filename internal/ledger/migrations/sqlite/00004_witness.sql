@@ -1,6 +1,6 @@
 -- +goose Up
 -- +goose StatementBegin
--- The witness on each backend instance: a number that only grows, and what of it the instance is known to have.
+-- The witness on each backend instance: the last issued number, which only grows, and the last one known to be there.
 CREATE TABLE witnesses (
     instance  TEXT    PRIMARY KEY,
     issued    INTEGER NOT NULL, -- the last number; each generation of a lease takes one

@@ -3,7 +3,7 @@
 -- A program without these sums would count usage and leave them as they are.
 UPDATE ledgers SET min_reader = 6;
 
--- What each environment's ended usage of a month cost, gross, in nano-US-dollars: the sum of its cost_days.
+-- The gross cost of each environment's ended usage of a month, in nano-US-dollars: the sum of its cost_days.
 CREATE TABLE cost_months (
     environment_id TEXT    NOT NULL,
     month          TEXT    NOT NULL, -- 2006-01
@@ -13,7 +13,7 @@ CREATE TABLE cost_months (
 INSERT INTO cost_months (environment_id, month, cost) SELECT environment_id, month, SUM(cost) FROM cost_days GROUP BY environment_id, month;
 DROP INDEX cost_days_environment;
 
--- What each sandbox's ended usage cost, gross, in nano-US-dollars: the sum of its periods whose rolled_at is above 0.
+-- The gross cost of each sandbox's ended usage, in nano-US-dollars: the sum of its periods whose rolled_at is above 0.
 CREATE TABLE sandbox_costs (
     sandbox_id TEXT    PRIMARY KEY REFERENCES sandboxes (id),
     cost       INTEGER NOT NULL
@@ -22,7 +22,7 @@ CREATE TABLE sandbox_costs (
 -- SQL cannot price it.
 UPDATE usage_periods SET rolled_at = -rolled_at WHERE rolled_at > 0;
 CREATE INDEX usage_periods_unsettled ON usage_periods (sandbox_id, rolled_at) WHERE rolled_at <= 0;
--- When a sandbox was last in use is the end of this index.
+-- The end of a sandbox's last usage is the last entry of this index.
 DROP INDEX usage_periods_sandbox;
 CREATE INDEX usage_periods_sandbox ON usage_periods (sandbox_id, ended_at);
 -- +goose StatementEnd

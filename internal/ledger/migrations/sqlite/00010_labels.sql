@@ -1,6 +1,6 @@
 -- +goose Up
 -- +goose StatementBegin
--- A program that does not know of labels would drop those of a lease that it renews.
+-- A program without labels would drop those of a lease that it renews.
 UPDATE ledgers SET min_reader = 10;
 
 -- JSON object: the labels of the lease and of its environment.

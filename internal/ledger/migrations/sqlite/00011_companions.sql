@@ -1,6 +1,6 @@
 -- +goose Up
 -- +goose StatementBegin
--- A program that does not know of companions would drop those of an environment that it changes, and leave them running.
+-- A program without companions would drop those of an environment that it changes, and leave them running.
 UPDATE ledgers SET min_reader = 11;
 
 -- The companions of a sandbox as JSON, their limits together, and their states as JSON.
