@@ -42,7 +42,7 @@ CREATE INDEX kept_outputs_lease ON kept_outputs (lease_id, kept_at);
 CREATE INDEX kept_outputs_environment ON kept_outputs (environment_id, kept_at);
 CREATE INDEX kept_outputs_oldest ON kept_outputs (kept_at);
 
--- Their sums, for each lease and environment that has any, and in total ('ledger', ''), which counts dropped output too.
+-- Their sums, for each lease and environment that has any, and in total ('ledger', ''), including dropped output.
 CREATE TABLE kept_sums (
     scope           TEXT NOT NULL CHECK (scope IN ('lease', 'environment', 'ledger')),
     id              TEXT NOT NULL,
