@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -209,6 +210,7 @@ func (l Logins) logOut(w http.ResponseWriter, r *http.Request) {
 func ownPath(next string) string {
 	u, err := url.Parse(next)
 	if err != nil || u.IsAbs() || u.Host != "" || u.User != nil || !strings.HasPrefix(u.Path, link.Root) ||
+		slices.Contains(strings.Split(u.Path, "/"), "..") || // a browser would leave the dashboard
 		strings.HasPrefix(u.Path, link.Root+"log") || strings.ContainsAny(next, "\\\r\n\t") {
 		return link.Root
 	}
