@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	// maxMessage bounds one message of the object, in bytes. It sends what it reads from the guest at once.
+	// maxMessage bounds one message from the Durable Object, in bytes. The object forwards each chunk from the guest
+	// immediately.
 	maxMessage = 4 << 20
-	// noteLimit bounds the sending of a text message.
+	// noteLimit bounds the time to send a text message.
 	noteLimit = 10 * time.Second
 )
 
@@ -34,7 +35,7 @@ type begun struct {
 	Quiet    bool   `json:"quiet"`
 }
 
-// done is how one ended.
+// done reports how an operation ended.
 type done struct {
 	ID   string `json:"id"`
 	Left bool   `json:"left,omitempty"`
@@ -52,14 +53,15 @@ type note struct {
 	Ended string `json:"ended,omitempty"`
 }
 
-// books tell the object of one sandbox which operations are under way, again on each new WebSocket.
+// books reports the operations in progress to the Durable Object of one sandbox, and repeats them on each new
+// WebSocket.
 type books struct {
 	mu      sync.Mutex // guards what follows, and the order of messages
 	carrier *carrier   // the latest, nil before the first
 	open    map[string]begun
 }
 
-// begin tells that an operation begins. What is sent on a carrier afterwards comes after it.
+// begin announces an operation. Data that is sent on the carrier afterwards arrives after the announcement.
 func (b *books) begin(op begun) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -69,8 +71,8 @@ func (b *books) begin(op begun) {
 	}
 }
 
-// end tells how an operation has ended, and returns once the object has recorded it and saved what it is to save, or
-// the carrier has gone: the object records the end of what was under way on it.
+// end reports how an operation ended. It returns once the object has recorded that and saved the changes, or once the
+// carrier has closed: the object itself records the end of operations on a closed carrier.
 func (b *books) end(ctx context.Context, d done) {
 	b.mu.Lock()
 	delete(b.open, d.ID)
@@ -91,7 +93,7 @@ func (b *books) end(ctx context.Context, d done) {
 	}
 }
 
-// attach makes a carrier the latest, and announces on it the operations that are under way.
+// attach makes c the latest carrier, and announces the operations in progress on it.
 func (b *books) attach(c *carrier) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -101,7 +103,7 @@ func (b *books) attach(c *carrier) {
 	}
 }
 
-// carrier is a WebSocket to the object of a sandbox, as channel.Dial wants it.
+// carrier is a WebSocket to the Durable Object of a sandbox, in the form that a channel.Dial returns.
 type carrier struct {
 	net.Conn // nil: only Read, Write and Close are used
 	ws       *websocket.Conn
@@ -110,7 +112,7 @@ type carrier struct {
 	gone     chan struct{} // closed by Close
 	closing  sync.Once
 
-	message io.Reader // of Read only
+	message io.Reader // used by Read only
 
 	mu       sync.Mutex // guards expected
 	expected map[string]chan struct{}
@@ -123,7 +125,7 @@ func newCarrier(ws *websocket.Conn) *carrier {
 	return c
 }
 
-// Read implements net.Conn. It takes text messages by the way.
+// Read implements net.Conn. It also handles text messages.
 func (c *carrier) Read(p []byte) (int, error) {
 	for {
 		for c.message == nil {
@@ -169,7 +171,7 @@ func (c *carrier) Close() error {
 	return nil
 }
 
-// note sends a text message. It closes a carrier that does not take it.
+// note sends a text message, and closes the carrier if that fails.
 func (c *carrier) note(n note) {
 	text, err := json.Marshal(n)
 	if err == nil {
@@ -228,7 +230,7 @@ func (w *Worker) dialOnce(ctx context.Context, h driver.Handle) (*carrier, error
 	return nil, errors.Join(refusal(r, answer), answer.Body.Close())
 }
 
-// final tells whether dialing again changes nothing.
+// final reports whether dialing again cannot succeed.
 func final(err error) bool {
 	switch sandbox.CodeOf(err) {
 	case sandbox.Conflict, sandbox.NotFound, sandbox.Invalid:
@@ -238,10 +240,10 @@ func final(err error) bool {
 	return refused || sandbox.ReasonOf(err) == sandbox.ReasonOtherInstance
 }
 
-// nonceLength is that of 32 characters of 5 bits each.
+// nonceLength is 32 characters of 5 bits each.
 const nonceLength = 32
 
-// doneOf is how an operation ended as its result tells.
+// doneOf returns how an operation ended, by its result.
 func doneOf(id string, res wire.Result) done {
 	return done{ID: id, ExitCode: res.ExitCode, Problem: res.Problem, Data: res.Data, CPUTime: res.CPUTime}
 }

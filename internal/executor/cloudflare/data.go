@@ -8,8 +8,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
-// Export implements driver.Exporter: it returns what was last saved of /data, and saves it first if the sandbox is
-// awake. The sandbox is not frozen while the stream is read.
+// Export implements driver.Exporter: it returns the saved copy of /data, which it saves first if the sandbox is awake.
+// The sandbox is not frozen while the stream is read.
 func (w *Worker) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	r := onSandbox(h, http.MethodGet, "data", "read /data")
 	ctx, cancel := context.WithCancel(ctx)
@@ -21,7 +21,7 @@ func (w *Worker) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, er
 	return &stream{answer.Body, r, cancel}, nil
 }
 
-// stream is the body of an answer, whose end is known: one that breaks off ends with an error.
+// stream is the body of an answer. A body that breaks off ends with an error, not with io.EOF.
 type stream struct {
 	io.ReadCloser
 	request request

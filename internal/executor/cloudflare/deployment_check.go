@@ -25,12 +25,12 @@ var (
 	unsafeInName   = regexp.MustCompile(`[^a-z0-9]+`)
 )
 
-// DeploymentPrefix returns what the names of a ledger's deployments begin with.
+// DeploymentPrefix returns the prefix of the names of a ledger's deployments.
 func DeploymentPrefix(ledgerID string) string { return "sandbox-" + ledgerID + "-" }
 
-// DeploymentName returns the name of an environment's deployment: it belongs to one ledger, tells people
-// which environment it is, and differs between environments whose names differ in a character that the names
-// of Workers and buckets cannot have.
+// DeploymentName returns the name of an environment's deployment. It has the ledger's prefix and a readable form of the
+// environment's id. A hash distinguishes ids that differ only in characters that names of Workers and buckets cannot
+// have.
 func DeploymentName(ledgerID, environmentID string) string {
 	sum := sha256.Sum256([]byte(environmentID))
 	prefix, suffix := DeploymentPrefix(ledgerID), hex.EncodeToString(sum[:5])
@@ -44,11 +44,11 @@ func DeploymentName(ledgerID, environmentID string) string {
 	return prefix + readable + "-" + suffix
 }
 
-// SharedName returns the name of the deployment that environments of a ledger share. No environment has it: the names
-// of DeploymentName end with ten hexadecimal digits.
+// SharedName returns the name of the deployment that environments of a ledger share. It differs from every
+// DeploymentName, because those end with ten hexadecimal digits.
 func SharedName(ledgerID string) string { return DeploymentPrefix(ledgerID) + "shared" }
 
-// CheckDeploymentName refuses a name that is not of the form of DeploymentName or SharedName: objects with other names
+// CheckDeploymentName rejects names without the form of DeploymentName and SharedName, so that objects with other names
 // are never changed. Errors: Invalid.
 func CheckDeploymentName(name string) error {
 	if deploymentName.MatchString(name) {
@@ -58,7 +58,7 @@ func CheckDeploymentName(name string) error {
 		Problem: `must begin with "sandbox-" and have at most 63 characters of a-z, 0-9 and "-"`}})
 }
 
-// ScriptDigest names a Worker by its content.
+// ScriptDigest identifies a Worker by its content.
 func ScriptDigest(script []byte) string {
 	sum := sha256.Sum256(script)
 	return "sha256:" + hex.EncodeToString(sum[:])
@@ -71,7 +71,7 @@ func KeyDigest(key sandbox.Secret) string {
 	return hex.EncodeToString(h.Sum(nil)[:8])
 }
 
-// KeysDigest tells the keys apart that a deployment accepts: the KeyDigest of each, the newest first, with commas.
+// KeysDigest identifies the keys that a deployment accepts: the KeyDigest of each, newest first, separated by commas.
 func (d Deployment) KeysDigest() string {
 	if d.OlderKey == "" {
 		return KeyDigest(d.SigningKey)
@@ -79,7 +79,7 @@ func (d Deployment) KeysDigest() string {
 	return KeyDigest(d.SigningKey) + "," + KeyDigest(d.OlderKey)
 }
 
-// Check returns what is wrong with a deployment. Errors: Invalid, naming the fields.
+// Check validates a deployment. Errors: Invalid, naming the fields.
 func (d Deployment) Check() error {
 	if err := CheckDeploymentName(d.Name); err != nil {
 		return err
@@ -116,12 +116,12 @@ func InstanceTypeOf(r sandbox.Resources) string {
 	return sandbox.InstanceTypes[i].Name
 }
 
-// sameSize compares what Cloudflare knows of a size.
+// sameSize compares the parts of a size that Cloudflare knows.
 func sameSize(a, b sandbox.Resources) bool {
 	return a.MemoryMB == b.MemoryMB && a.CPUMillis == b.CPUMillis && a.DiskMB == b.DiskMB
 }
 
-// Bounds of a size without name (developers.cloudflare.com/containers/platform-details/limits, read 2026-11).
+// Bounds of a custom size (developers.cloudflare.com/containers/platform-details/limits, read 2026-11).
 const (
 	minCPUMillis, maxCPUMillis = 1000, 4000
 	memoryPerCPU, maxMemoryMB  = 3072, 12288
@@ -152,9 +152,9 @@ func resourceFields(r sandbox.Resources) (f []sandbox.Field) {
 	return f
 }
 
-// Differences returns in what a site is not as the deployment wants it; none means that Deploy has nothing to do, but
-// for images that the site has beside those of the deployment. Their settings are script, signing_key, variables,
-// images, image, resources, max_instances and rollout_grace, and each Part that is missing.
+// Differences returns how a site differs from the deployment. None means that Deploy has nothing to do, except to drop
+// images that only the site has. Settings are script, signing_key, variables, images, image, resources, max_instances
+// and rollout_grace, and each missing Part.
 func (d Deployment) Differences(s Site) (all []driver.Difference) {
 	differ := func(setting, wanted, found string) {
 		if wanted != found {

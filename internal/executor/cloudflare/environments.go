@@ -9,17 +9,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 )
 
-// Environment is one of those that share a Worker, as worker/src/environments.ts has it.
+// Environment is an environment that shares a Worker, in the form of worker/src/environments.ts.
 type Environment struct {
 	ID string `json:"id"`
-	// Image is the image as the environment names it, Prepared the one that its starts choose.
+	// Image is the environment's name for its image. Prepared is the image that its starts choose.
 	Image    string `json:"image"`
 	Prepared string `json:"prepared"`
-	// RemovedAt is in milliseconds, 0 for one that is there. Removed ones stay for ten days.
+	// RemovedAt is in milliseconds, 0 unless the environment was removed. Removed environments stay listed for ten days.
 	RemovedAt int64 `json:"removed_at"`
 }
 
-// onEnvironment is a request about an environment that shares the Worker, or about all of them.
+// onEnvironment returns a request about an environment that shares the Worker, or about all of them.
 func onEnvironment(ref driver.EnvironmentRef, method, what string) request {
 	path := "/v1/instances/" + url.PathEscape(ref.Instance) + "/ledgers/" + url.PathEscape(ref.LedgerID) +
 		"/environments"
@@ -32,7 +32,8 @@ func onEnvironment(ref driver.EnvironmentRef, method, what string) request {
 	}
 }
 
-// Environments returns those of a ledger that share the Worker, and when the first of them came. It wakes nothing.
+// Environments returns the environments of a ledger that share the Worker, and when the first one was added. It wakes
+// no Durable Object.
 func (w *Worker) Environments(
 	ctx context.Context, instance, ledgerID string,
 ) (all []Environment, since time.Time, err error) {
@@ -45,8 +46,8 @@ func (w *Worker) Environments(
 	return said.Environments, milliseconds(said.Since), err
 }
 
-// PutEnvironment adds an environment, or changes its image. The Worker of a closed ledger takes none: it is about to be
-// deleted.
+// PutEnvironment adds an environment, or changes its image. The Worker of a closed ledger accepts none, because it is
+// about to be deleted.
 func (w *Worker) PutEnvironment(
 	ctx context.Context, ref driver.EnvironmentRef, image, prepared string,
 ) (closed bool, err error) {

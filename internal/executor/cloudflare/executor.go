@@ -26,9 +26,9 @@ const (
 	DefaultGrace        = time.Minute
 )
 
-// RolloutGrace is how long an application of PolicyDefault leaves a container alone when its environment gets another
-// image or size: as long as Cloudflare allows (rollout_active_grace_period, at most 604800 s, in
-// github.com/cloudflare/api-schemas; read 2026-11). A container that starts later has the new ones.
+// RolloutGrace is how long an application of PolicyDefault does not replace a container after its environment gets
+// another image or size. It is the maximum of Cloudflare (rollout_active_grace_period, at most 604800 s, in
+// github.com/cloudflare/api-schemas; read 2026-11). Containers that start later have the new image and size.
 const RolloutGrace = 7 * 24 * time.Hour
 
 // MaxMaxInstances is how many containers of the smallest size an account has room for
@@ -37,27 +37,27 @@ const MaxMaxInstances = 15_000
 
 // Config says which account to use, and how.
 type Config struct {
-	// Deployer works on one account.
+	// Deployer deploys to the account.
 	Deployer Deployer
-	// MasterKey is what the keys of the Workers are derived from. They are not stored: with another MasterKey no
-	// Worker that was deployed before answers until its environment is provisioned again.
+	// MasterKey derives the keys of Workers, which are not stored. After it changes, no Worker answers until its
+	// environment is provisioned again.
 	MasterKey sandbox.Secret
-	// MasterKeys takes the place of MasterKey where keys are rotated: it returns those that hold now, the newest first.
-	// Workers are deployed with the first two, and asked with the newest that they accept.
+	// MasterKeys replaces MasterKey for key rotation: it returns the current master keys, newest first. Workers are
+	// deployed with the first two. Requests use the newest key that the Worker accepts.
 	MasterKeys func() ([]sandbox.Secret, error)
-	// SchedulingPolicy is for environments that are created from now on; "" means PolicyDefault. Others keep theirs.
+	// SchedulingPolicy applies to new environments; "" means PolicyDefault. Existing ones keep theirs.
 	SchedulingPolicy SchedulingPolicy
 	// MaxInstances is how many containers of one environment may run at once; 0 means DefaultMaxInstances.
 	MaxInstances int
-	// Poll is how often Watch looks; 0 means DefaultPoll. Each look is one request to every Worker. While another process
-	// deletes a shared Worker that an environment is to come to, it is looked at five times as often.
+	// Poll is the interval of Watch; 0 means DefaultPoll. Each poll is one request to every Worker. An environment that
+	// waits until another process has deleted its shared Worker polls five times as often.
 	Poll time.Duration
-	// Grace is how much longer a sandbox goes unused by its own clock than its lease allows, so that a reconciler that
-	// works on it comes first; 0 means DefaultGrace. It is paid for when none does.
+	// Grace is added to the idle limits of a lease for the Worker's own timers, so that a running reconciler acts first; 0
+	// means DefaultGrace. Without a reconciler, this time is billed.
 	Grace time.Duration
 	// HTTP carries the requests to Workers; nil means a client of its own. It must have no timeout.
 	HTTP *http.Client
-	// Now is what signatures hold from; nil means time.Now.
+	// Now returns the time for signatures and caches; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -69,21 +69,21 @@ type Executor struct {
 	listing  chan struct{} // holds one value while deployments are listed
 
 	mu      sync.Mutex           // guards what follows
-	account string               // "" until Cloudflare has answered for it
+	account string               // "" until Cloudflare has confirmed it
 	workers map[string]*deployed // by DeploymentName
 	rings   map[string]*keyring  // by deployment
 	sites   map[string]*sites    // by ledger
-	// lines are those to shared Workers, queues the environments on their way there, and shared what was found of them,
-	// by name.
+	// lines are the clients of shared Workers, queues the environments that are being added to them, and shared their
+	// cached sites; all by name.
 	lines  map[string]*Worker
 	queues map[string]*queue
 	shared map[string]seenSite
-	// networks has which environments are restricted, by deployment.
+	// networks are the restricted environments, by deployment.
 	networks map[string]networks
-	// journals has the digest of an environment's LLM routes that its Worker told with the journal, by DeploymentName. It
-	// is for the next ServeLLM only: another process may change the routes.
+	// journals has the digests of LLM routes that Workers returned with their journals, by DeploymentName. Only the next
+	// ServeLLM uses a digest, because another process may change the routes.
 	journals map[string]string
-	// deployed counts what makes sites stale.
+	// deployed counts the changes that make sites stale.
 	deployed int
 	former   []*deployed // forgotten, with sessions that may be open
 }
@@ -91,10 +91,10 @@ type Executor struct {
 // deployed is an environment's deployment as it was last seen.
 type deployed struct {
 	*Worker
-	image string // as its environment names it
-	// prepared is what starts choose under PolicyDurableObject; "" elsewhere.
+	image string // the environment's name for it
+	// prepared is the image that starts choose under PolicyDurableObject; "" under PolicyDefault.
 	prepared string
-	// shared: the line is that of Executor.lines.
+	// shared reports that Worker is one of Executor.lines.
 	shared bool
 }
 
@@ -139,7 +139,7 @@ func New(cfg Config) (*Executor, error) {
 	return e, nil
 }
 
-// Close ends what is under way in sandboxes, and releases the connections that nothing uses.
+// Close ends the operations in progress in sandboxes, and closes idle connections.
 func (e *Executor) Close() error {
 	e.mu.Lock()
 	lines := slices.Collect(maps.Values(e.lines))
@@ -162,7 +162,7 @@ func (e *Executor) Close() error {
 func (e *Executor) Backend() sandbox.Backend { return sandbox.Cloudflare }
 
 // Capabilities implements driver.Executor. Each container is a machine of its own, which Cloudflare confines and
-// limits; this program adds what the guest does.
+// limits; this program adds only the protections of the guest.
 func (e *Executor) Capabilities() driver.Capabilities {
 	return driver.Capabilities{
 		CPUTime:     true,
@@ -190,12 +190,12 @@ func (e *Executor) Instance(ctx context.Context) (string, error) {
 	return account, nil
 }
 
-// unavailable is the error of an account that did not answer as it should: nothing is known of its sandboxes.
+// unavailable returns the error of an account that did not answer properly: the state of its sandboxes is unknown.
 func unavailable(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "cloudflare: %w", err).WithReason(sandbox.ReasonOf(err))
 }
 
-// confirm checks that the account is the one that is named.
+// confirm checks that the executor's account is instance.
 func (e *Executor) confirm(ctx context.Context, instance string) error {
 	e.mu.Lock()
 	account := e.account
@@ -213,7 +213,7 @@ func (e *Executor) confirm(ctx context.Context, instance string) error {
 	return nil
 }
 
-// keysOf returns the signing keys of a deployment, the newest first.
+// keysOf returns the signing keys of a deployment, newest first.
 func (e *Executor) keysOf(name string) ([]sandbox.Secret, error) {
 	masters, err := e.cfg.MasterKeys()
 	if err != nil {
@@ -229,7 +229,7 @@ func (e *Executor) keysOf(name string) ([]sandbox.Secret, error) {
 	return all, nil
 }
 
-// help makes a call of the guest, as helper.Run has it.
+// help calls the guest of a sandbox. It is a helper.Run.
 func (e *Executor) help(ctx context.Context, h driver.Handle, c helper.Call) (wire.Result, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
@@ -238,6 +238,6 @@ func (e *Executor) help(ctx context.Context, h driver.Handle, c helper.Call) (wi
 	return w.help(ctx, h, c)
 }
 
-// errNotAssigned: no sandbox of this backend waits for its lease.
+// errNotAssigned is why Assign fails: no sandbox of this backend waits for a lease.
 var errNotAssigned = errors.New("this backend has no warm pools: a container that sleeps is stopped, and starts no " +
 	"faster than a new one")

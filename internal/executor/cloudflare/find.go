@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// line returns a line to the Worker of a site. All lines to one share their keyring, which has the keys that hold now.
+// line returns a client of a site's Worker. All clients of a Worker share one keyring, which has the current keys.
 func (e *Executor) line(s Site) (*Worker, error) {
 	keys, err := e.keysOf(s.Name)
 	e.mu.Lock()
@@ -20,7 +20,7 @@ func (e *Executor) line(s Site) (*Worker, error) {
 	case ring == nil:
 		ring = newKeyring(keys)
 		e.rings[s.Name] = ring
-	case err == nil: // else those that held before
+	case err == nil: // after an error, the previous keys stay
 		ring.set(keys)
 	}
 	e.mu.Unlock()
@@ -28,7 +28,7 @@ func (e *Executor) line(s Site) (*Worker, error) {
 	return NewWorker(WorkerConfig{URL: s.URL, keys: ring, HTTP: e.cfg.HTTP, Now: e.cfg.Now})
 }
 
-// learn notes a site that the current lists may lack. Errors: NotFound if it has no Worker that answers.
+// learn caches a site that the current lists may lack. Errors: NotFound if it has no URL.
 func (e *Executor) learn(s Site) (*deployed, error) {
 	d, err := e.deployedAs(s)
 	if err == nil {
@@ -37,7 +37,7 @@ func (e *Executor) learn(s Site) (*deployed, error) {
 	return d, err
 }
 
-// deployedAs is a site as it is noted.
+// deployedAs returns a site in its cached form. Errors: NotFound if it has no URL.
 func (e *Executor) deployedAs(s Site) (*deployed, error) {
 	if s.URL == "" {
 		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: deployment %s is half made: it lacks %v", s.Name, s.Missing)
@@ -67,7 +67,7 @@ func (e *Executor) replace(name string, by *deployed) {
 	e.deployed++
 }
 
-// note notes a deployment, or none. The caller holds mu.
+// note caches a deployment; nil removes it. The caller holds mu.
 func (e *Executor) note(name string, by *deployed) {
 	e.former = slices.DeleteFunc(e.former, func(d *deployed) bool { return d.sessions.none() })
 	if d := e.workers[name]; d != nil && !d.shared {
@@ -79,7 +79,7 @@ func (e *Executor) note(name string, by *deployed) {
 	}
 }
 
-// find returns the deployment of an environment. Errors: NotFound where there is none.
+// find returns the deployment of an environment. Errors: NotFound if there is none.
 func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance string) (*deployed, error) {
 	if err := e.confirm(ctx, instance); err != nil {
 		return nil, err
@@ -114,15 +114,15 @@ func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance s
 		environmentID)
 }
 
-// known returns a deployment that was seen before, nil for none.
+// known returns a cached deployment, or nil.
 func (e *Executor) known(name string) *deployed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.workers[name]
 }
 
-// ask asks a Worker of the ledger's list what it was deployed with, which saves the ten calls of Cloudflare's API that
-// Find makes. It returns nil if the Worker does not say: use Find then.
+// ask asks a listed Worker for its settings, which saves the ten API calls of Find. It returns nil if the Worker does
+// not return them: use Find then.
 func (e *Executor) ask(ctx context.Context, ledgerID, name, instance string) (*deployed, error) {
 	sites, err := e.sitesOf(ctx, ledgerID)
 	if err != nil {
@@ -142,7 +142,7 @@ func (e *Executor) ask(ctx context.Context, ledgerID, name, instance string) (*d
 	}
 	s, ok := answering(sites, SharedName(ledgerID))
 	if !ok {
-		return nil, nil // another process may have made it
+		return nil, nil // another process may have created it
 	}
 	p, err := e.sharedAt(ctx, driver.EnvironmentRef{LedgerID: ledgerID, Instance: instance}, s)
 	if err != nil {
@@ -157,7 +157,7 @@ func (e *Executor) ask(ctx context.Context, ledgerID, name, instance string) (*d
 	return e.known(name), nil
 }
 
-// answering returns the site of a name that has a URL.
+// answering returns the site with this name if it has a URL.
 func answering(sites []Site, name string) (Site, bool) {
 	i := slices.IndexFunc(sites, func(s Site) bool { return s.Name == name && s.URL != "" })
 	if i < 0 {
@@ -166,7 +166,7 @@ func answering(sites []Site, name string) (Site, bool) {
 	return sites[i], true
 }
 
-// introduced is a site of a list with the answer of its Worker.
+// introduced completes a listed site with the answer of its Worker.
 func (e *Executor) introduced(ctx context.Context, s Site) (_ Site, told bool) {
 	w, err := e.line(s)
 	if err != nil {
@@ -180,8 +180,7 @@ func (e *Executor) introduced(ctx context.Context, s Site) (_ Site, told bool) {
 	return s, err == nil && answer.Prepared != ""
 }
 
-// worker returns the Worker of a sandbox. Errors: NotFound where its environment has none: then it has no
-// sandboxes either.
+// worker returns the Worker of a sandbox. Errors: NotFound if its environment has no Worker, and so no sandboxes.
 func (e *Executor) worker(ctx context.Context, h driver.Handle) (*Worker, error) {
 	d, err := e.find(ctx, h.LedgerID, h.EnvironmentID, h.Instance)
 	if sandbox.CodeOf(err) == sandbox.NotFound {

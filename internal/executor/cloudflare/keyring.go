@@ -15,11 +15,11 @@ import (
 //	new, old     old: the keyring signs with old     new and old: it signs with new
 //	new          new and old: it signs with new      new
 //
-// A request that a Worker refuses is signed again with the next key: a refused request has done nothing.
+// The client signs a refused request again with the next key: a refused request had no effect.
 type keyring struct {
 	mu   sync.Mutex // guards what follows
-	keys [][]byte   // the newest first
-	at   int        // the one that signs
+	keys [][]byte   // newest first
+	at   int        // the index of the signing key
 }
 
 func newKeyring(keys []sandbox.Secret) *keyring {
@@ -28,7 +28,7 @@ func newKeyring(keys []sandbox.Secret) *keyring {
 	return r
 }
 
-// set replaces the keys. The one that signs goes on signing if it is among them.
+// set replaces the keys. The signing key stays the same if it is among them.
 func (r *keyring) set(keys []sandbox.Secret) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -45,21 +45,21 @@ func (r *keyring) set(keys []sandbox.Secret) {
 	}
 }
 
-// current returns the key that signs.
+// current returns the signing key.
 func (r *keyring) current() []byte {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.keys[r.at]
 }
 
-// size is how many keys there are to try.
+// size returns the number of keys.
 func (r *keyring) size() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.keys)
 }
 
-// refused lets the next key sign, unless another request has seen to that.
+// refused makes the next key the signing key, unless another request already has.
 func (r *keyring) refused(key []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,7 +68,7 @@ func (r *keyring) refused(key []byte) {
 	}
 }
 
-// prefer lets the newest key sign that a deployment accepts, which digests names as KeysDigest does.
+// prefer makes the newest key that a deployment accepts the signing key. digests has the form of KeysDigest.
 func (r *keyring) prefer(digests string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Limits are what the Worker ends and rests a sandbox by when no reconciler does, from its last use on. Zero
-// means never.
+// Limits are the times without use after which the Worker ends a sandbox or puts it to sleep, if no reconciler does.
+// Zero means never.
 type Limits struct {
 	TTL, SleepAfter time.Duration
 }
@@ -30,41 +30,41 @@ const (
 	CauseStartFailed Cause = "start_failed"
 )
 
-// Period is one life of a sandbox's container.
+// Period is one run of a sandbox's container.
 type Period struct {
-	// Boot counts them, from 1 and without gaps.
+	// Boot numbers the periods of a sandbox, from 1 and without gaps.
 	Boot      int64
 	StartedAt time.Time
-	// StoppedAt is zero while it runs, and Cause and ExitCode are nothing. ExitCode is -1 where it is unknown.
+	// StoppedAt is zero while the container runs, and Cause and ExitCode are unset. ExitCode is -1 if it is unknown.
 	StoppedAt time.Time
 	Cause     Cause
 	ExitCode  int
-	// CPUTime is what it has used, as its guest said last: after each command, at each alarm, and before a stop that was
-	// not a kill.
+	// CPUTime is the used CPU time as the guest last reported it: after each command, at each alarm, and before a stop
+	// that was not a kill.
 	CPUTime time.Duration
-	// Reading is what it used at the last alarm; none before the first.
+	// Reading is the usage at the last alarm; zero before the first one.
 	Reading driver.Reading
 }
 
-// SandboxStatus is how a sandbox stands.
+// SandboxStatus is the status of a sandbox.
 type SandboxStatus struct {
 	EnvironmentID, LeaseID, AgentDID, Image string
 	Generation                              int64
 	Resources                               sandbox.Resources
-	// Choice is what its starts choose; nil under PolicyDefault.
+	// Choice is the choice of its starts; nil under PolicyDefault.
 	Choice   *Choice
 	Deadline time.Time
 	State    sandbox.State
-	// SavedAt is when /data was saved last, zero while it has held nothing.
+	// SavedAt is when /data was last saved, zero as long as it has always been empty.
 	CreatedAt, UsedAt, SavedAt time.Time
 	// Period is the last one.
 	Period Period
-	// Disk says what became of the disk; nil if it does not outlive a sleep.
+	// Disk is the state of the kept disk; nil if the sandbox keeps none.
 	Disk *sandbox.KeptDisk
 }
 
-// settings are what the Worker keeps of a sandbox, as worker/src/settings.ts has them. Times and durations are
-// in milliseconds.
+// settings are the settings of a sandbox, in the form of worker/src/settings.ts. Times and durations are in
+// milliseconds.
 type settings struct {
 	EnvironmentID    string            `json:"environment_id"`
 	LeaseID          string            `json:"lease_id"`
@@ -111,14 +111,14 @@ func settingsOf(spec driver.SandboxSpec, l Limits) settings {
 	}
 }
 
-// Spawn makes the sandbox and returns when it takes commands; one that was made is found. Its disk, memory and
-// CPU are those of the Worker's container application. Errors: CapacityExceeded; Invalid;
-// Failed: it was made and did not come up, or has stopped since; what is left is for Kill.
+// Spawn creates a sandbox and returns when it accepts commands. It is idempotent. Disk, memory and CPU are those of the
+// Worker's container application. Errors: CapacityExceeded; Invalid; Failed, if the sandbox did not come up or has
+// stopped since: Kill removes it.
 func (w *Worker) Spawn(ctx context.Context, spec driver.SandboxSpec, l Limits) error {
 	return w.SpawnChosen(ctx, spec, l, nil)
 }
 
-// SpawnChosen is Spawn with what each start of the sandbox chooses; nil under PolicyDefault.
+// SpawnChosen is Spawn with the choice of each start of the sandbox; nil under PolicyDefault.
 func (w *Worker) SpawnChosen(ctx context.Context, spec driver.SandboxSpec, l Limits, choice *Choice) error {
 	if err := checkSpec(spec); err != nil {
 		return err
@@ -130,7 +130,7 @@ func (w *Worker) SpawnChosen(ctx context.Context, spec driver.SandboxSpec, l Lim
 	return w.call(ctx, r, nil)
 }
 
-// maxConfig bounds config.json, which travels as an argument of process 1: Linux takes 128 KiB.
+// maxConfig bounds config.json. It is an argument of process 1, which Linux limits to 128 KiB.
 const maxConfig = 96 << 10
 
 func checkSpec(spec driver.SandboxSpec) error {
@@ -151,14 +151,14 @@ func checkSpec(spec driver.SandboxSpec) error {
 	return sandbox.InvalidFields("cloudflare: sandbox "+spec.SandboxID, f)
 }
 
-// Sleep stops the container, which gets 10 s to end; its files are gone then, but for /data, which is saved once its
-// programs have ended, and the disk if the sandbox keeps it. Asleep is success. Errors: NotFound, Failed.
+// Sleep stops the container, which gets 10 s to end. Its files are lost, except /data, which is saved once its programs
+// have ended, and the disk if the sandbox keeps it. A sandbox that is asleep is success. Errors: NotFound, Failed.
 func (w *Worker) Sleep(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "sleep", "stop"), nil)
 }
 
-// Wake starts the container with an empty disk, or the one that was kept, and /data as it was saved. Awake is success.
-// Errors: NotFound, CapacityExceeded, Failed.
+// Wake starts the container with the saved /data, and with the kept disk or an empty one. A sandbox that is awake is
+// success. Errors: NotFound, CapacityExceeded, Failed.
 func (w *Worker) Wake(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodPost, "wake", "start"), nil)
 }
@@ -171,8 +171,9 @@ type renewal struct {
 	LeaseSleepAfter int64 `json:"lease_sleep_after_ms"`
 }
 
-// Touch tells a sandbox that it was used just now, with its limits and those of its lease, which are for readers. It
-// returns the sandbox's status since then. One that has ended by its ttl may be started again. Errors: NotFound.
+// Touch records that a sandbox was used just now. It sets the Worker's limits, and the lease's, which are
+// informational. It returns the new status. A sandbox that has ended by its ttl may then be started again. Errors:
+// NotFound.
 func (w *Worker) Touch(ctx context.Context, h driver.Handle, lease driver.Limits, l Limits) (SandboxStatus, error) {
 	r := onSandbox(h, http.MethodPost, "renew", "tell it that it is used")
 	r.body = renewal{
@@ -186,12 +187,12 @@ func (w *Worker) Touch(ctx context.Context, h driver.Handle, lease driver.Limits
 	return answer.decode(), nil
 }
 
-// Kill ends it and forgets it, and what was saved of it, but for its periods. Absent is success.
+// Kill ends a sandbox and deletes all its data except its periods. Absent is success.
 func (w *Worker) Kill(ctx context.Context, h driver.Handle) error {
 	return w.call(ctx, onSandbox(h, http.MethodDelete, "", "end"), nil)
 }
 
-// Inspect looks at a sandbox without waking it. Errors: NotFound.
+// Inspect returns the status of a sandbox without waking it. Errors: NotFound.
 func (w *Worker) Inspect(ctx context.Context, h driver.Handle) (SandboxStatus, error) {
 	var answer sandboxStatus
 	if err := w.call(ctx, onSandbox(h, http.MethodGet, "", "look at it"), &answer); err != nil {
@@ -200,7 +201,7 @@ func (w *Worker) Inspect(ctx context.Context, h driver.Handle) (SandboxStatus, e
 	return answer.decode(), nil
 }
 
-// sandboxStatus is a SandboxStatus as worker/src/sandbox.ts has it.
+// sandboxStatus is a SandboxStatus in the form of worker/src/sandbox.ts.
 type sandboxStatus struct {
 	Settings  settings      `json:"settings"`
 	State     sandbox.State `json:"state"`
@@ -211,7 +212,7 @@ type sandboxStatus struct {
 	Disk      *keptDisk     `json:"disk"`
 }
 
-// keptDisk is a sandbox.KeptDisk as worker/src/sandbox.ts has it.
+// keptDisk is a sandbox.KeptDisk in the form of worker/src/sandbox.ts.
 type keptDisk struct {
 	SavedAt int64  `json:"saved_at"`
 	Lost    string `json:"lost"`
@@ -244,7 +245,7 @@ func (a sandboxStatus) decode() SandboxStatus {
 	}
 }
 
-// Periods returns when a sandbox ran, in order; for a week also after its end. One that never was has none.
+// Periods returns the periods of a sandbox in order, until a week after its end. An unknown sandbox has none.
 func (w *Worker) Periods(ctx context.Context, h driver.Handle) ([]Period, error) {
 	var answer struct {
 		Periods []period `json:"periods"`
@@ -259,7 +260,7 @@ func (w *Worker) Periods(ctx context.Context, h driver.Handle) ([]Period, error)
 	return all, nil
 }
 
-// period is a Period as worker/src/store.ts has it.
+// period is a Period in the form of worker/src/store.ts.
 type period struct {
 	Boot        int64  `json:"incarnation"`
 	StartedAt   int64  `json:"started_at"`
@@ -295,7 +296,7 @@ func (p period) decode() Period {
 	return out
 }
 
-// milliseconds of Unix time; 0 is the zero time.
+// milliseconds converts Unix milliseconds; 0 is the zero time.
 func milliseconds(n int64) time.Time {
 	if n == 0 {
 		return time.Time{}

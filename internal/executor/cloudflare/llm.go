@@ -16,11 +16,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// llmAddress is where sandboxes reach the LLM routes, before their names: worker/src/llm/calls.ts has the host.
-// Requests to it never leave Cloudflare, so they need no TLS.
+// llmAddress is the base address of the LLM routes in sandboxes, before a route's name. The host is the one in
+// worker/src/llm/calls.ts. Requests to it never leave Cloudflare, so they need no TLS.
 const llmAddress = "http://llm.sandbox.internal/llm/"
 
-// llmSettings are driver.LLMSettings, as worker/src/llm/settings.ts has them. Money is in billionths of a US dollar.
+// llmSettings are driver.LLMSettings in the form of worker/src/llm/settings.ts. Money is in billionths of a US dollar.
 type llmSettings struct {
 	Account  string              `json:"account"`
 	Routes   map[string]llmRoute `json:"routes"`
@@ -55,7 +55,7 @@ type llmUse struct {
 
 func limitsOf(l sandbox.LLMLimits) llmUse { return llmUse{int64(l.USD), l.Requests, l.Tokens} }
 
-// llmSettingsOf encodes settings. Errors: Invalid, which never contain a key.
+// llmSettingsOf encodes settings. Errors: Invalid; they never contain a key.
 func llmSettingsOf(s driver.LLMSettings) (llmSettings, error) {
 	out := llmSettings{
 		Account: s.Account, Routes: make(map[string]llmRoute, len(s.Routes)),
@@ -64,7 +64,7 @@ func llmSettingsOf(s driver.LLMSettings) (llmSettings, error) {
 	for name, r := range s.Routes {
 		route := llmRoute{
 			API: r.API, Upstream: r.Upstream, Models: make(map[string]llmModel, len(r.Models)),
-			// Files of secrets often have a line end.
+			// Secret files often end with a newline.
 			Key:         strings.TrimSpace(string(r.Key)),
 			LeaseLimits: limitsOf(r.LeaseLimits), MonthlyLimits: limitsOf(r.MonthlyLimits),
 		}
@@ -86,7 +86,7 @@ func llmSettingsOf(s driver.LLMSettings) (llmSettings, error) {
 	return out, nil
 }
 
-// digest identifies settings. Without the Worker's key, it tells nothing of them.
+// digest identifies settings. It reveals nothing about them without the Worker's key.
 func (s llmSettings) digest(key []byte) (string, error) {
 	b, err := json.Marshal(s)
 	if err != nil {
@@ -97,15 +97,15 @@ func (s llmSettings) digest(key []byte) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// onLLM is a request about the LLM routes of an environment: worker/src/index.ts lists them.
+// onLLM returns a request about the LLM routes of an environment, as worker/src/index.ts lists them.
 func onLLM(ref driver.EnvironmentRef, method, rest, what string) request {
 	path := "/v1/instances/" + url.PathEscape(ref.Instance) + "/ledgers/" + url.PathEscape(ref.LedgerID) + "/llm/" +
 		url.PathEscape(ref.EnvironmentID)
 	return request{method: method, path: path + rest, what: "environment " + ref.EnvironmentID + ": " + what}
 }
 
-// SetLLM sets the LLM routes of an environment with their keys, which the Worker keeps encrypted. They hold from the
-// next call on. Settings with the digest known are there already.
+// SetLLM sets the LLM routes of an environment with their keys, which the Worker keeps encrypted. They apply from the
+// next call on. SetLLM sends nothing if the settings have the digest known.
 func (w *Worker) SetLLM(ctx context.Context, ref driver.EnvironmentRef, s driver.LLMSettings, known string) error {
 	settings, err := llmSettingsOf(s)
 	if err != nil {
@@ -120,7 +120,7 @@ func (w *Worker) SetLLM(ctx context.Context, ref driver.EnvironmentRef, s driver
 	return w.call(ctx, r, nil)
 }
 
-// llmCall is a call, as worker/src/llm/book.ts has it. Times are in milliseconds.
+// llmCall is a call in the form of worker/src/llm/book.ts. Times are in milliseconds.
 type llmCall struct {
 	ID            string             `json:"id"`
 	EnvironmentID string             `json:"environment_id"`
@@ -149,8 +149,8 @@ func (c llmCall) decode() sandbox.LLMCall {
 	}
 }
 
-// LLMCalls returns the oldest lines of the journal after a position, which the ledger has recorded up to there, and the
-// digest of the settings.
+// LLMCalls returns the oldest lines of the journal after a position, and the digest of the settings. The ledger must
+// have recorded the lines up to the position.
 func (w *Worker) LLMCalls(
 	ctx context.Context, ref driver.EnvironmentRef, after sandbox.GatewayPosition,
 ) (lines []driver.LLMLine, digest string, err error) {
@@ -188,7 +188,7 @@ func (e *Executor) ServeLLM(ctx context.Context, ref driver.EnvironmentRef, s dr
 	return d.SetLLM(ctx, ref, s, known)
 }
 
-// ServeCredentials implements driver.CredentialBroker: this backend adds keys of models only.
+// ServeCredentials implements driver.CredentialBroker: this backend adds only keys of models.
 func (e *Executor) ServeCredentials(
 	_ context.Context, ref driver.EnvironmentRef, credentials map[string]driver.Credential,
 ) error {
@@ -218,5 +218,5 @@ func (e *Executor) LLMCalls(
 	return lines, err
 }
 
-// llmLimit bounds the reading of a page of calls.
+// llmLimit bounds the time to read a page of calls.
 const llmLimit = 15 * time.Second

@@ -14,19 +14,19 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// caFile is where a container finds the authority that vouches for every host in place of its own: the Worker opens TLS
-// (developers.cloudflare.com/containers/configuration/outbound-traffic, read 2026-11).
+// caFile is where a container finds the certificate authority that signs for every host, because the Worker terminates
+// TLS (developers.cloudflare.com/containers/configuration/outbound-traffic, read 2026-11).
 const caFile = "/etc/cloudflare/certs/cloudflare-containers-ca.crt"
 
-// caVariables name that file to programs: OpenSSL and what uses it, Go, curl, Python's requests and pip, Node.js, git,
-// the AWS tools and cargo.
+// caVariables tell programs the path of caFile: OpenSSL and its users, Go, curl, Python's requests and pip, Node.js,
+// git, the AWS tools and cargo.
 var caVariables = []string{
 	"SSL_CERT_FILE", "CURL_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "PIP_CERT", "NODE_EXTRA_CA_CERTS", "GIT_SSL_CAINFO",
 	"AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO",
 }
 
-// networksHold is for how long it holds which environments of a Worker have restricted networks, where another process
-// may provision them. What this process provisions it knows at once.
+// networksHold is how long the restricted environments of a Worker are cached: another process may provision more.
+// Provisioning by this process clears the cache.
 const networksHold = time.Minute
 
 // networks are the environments of a Worker whose networks are restricted.
@@ -35,7 +35,7 @@ type networks struct {
 	listed       time.Time
 }
 
-// onNetwork is a request about the restricted network of an environment: worker/src/index.ts lists them.
+// onNetwork returns a request about the restricted network of an environment, as worker/src/index.ts lists them.
 func onNetwork(ref driver.EnvironmentRef, method, rest, what string) request {
 	path := "/v1/instances/" + url.PathEscape(ref.Instance) + "/ledgers/" + url.PathEscape(ref.LedgerID) + "/networks"
 	if ref.EnvironmentID != "" {
@@ -44,14 +44,15 @@ func onNetwork(ref driver.EnvironmentRef, method, rest, what string) request {
 	return request{method: method, path: path + rest, what: "environment " + ref.EnvironmentID + ": " + what}
 }
 
-// SetRules sets what the restricted sandboxes of an environment may reach. Those that run heed it after two seconds.
+// SetRules sets what the restricted sandboxes of an environment may reach. Running sandboxes follow the new rules after
+// at most two seconds.
 func (w *Worker) SetRules(ctx context.Context, ref driver.EnvironmentRef, rules sandbox.Egress) error {
 	r := onNetwork(ref, http.MethodPut, "", "set what its sandboxes may reach")
 	r.body = rules
 	return w.call(ctx, r, nil)
 }
 
-// Rules returns what SetRules has set, nil where nothing was set.
+// Rules returns the rules that SetRules has set, or nil.
 func (w *Worker) Rules(ctx context.Context, ref driver.EnvironmentRef) (*sandbox.Egress, error) {
 	var said struct {
 		Egress *sandbox.Egress `json:"egress"`
@@ -71,7 +72,7 @@ func (w *Worker) Networks(ctx context.Context, instance, ledgerID string) ([]str
 	return said.Environments, err
 }
 
-// line is one of the log, as worker/src/networks.ts has it. Times are in milliseconds.
+// line is a line of the log, in the form of worker/src/networks.ts. Times are in milliseconds.
 type line struct {
 	Run      int64                 `json:"run"`
 	Line     int64                 `json:"line"`
@@ -92,7 +93,7 @@ type line struct {
 	Count    int64                 `json:"count"`
 }
 
-// Attempts returns the oldest lines of an environment's log after a position, some at a time.
+// Attempts returns a page of the oldest lines of an environment's log after a position.
 func (w *Worker) Attempts(
 	ctx context.Context, ref driver.EnvironmentRef, after sandbox.GatewayPosition,
 ) ([]sandbox.EgressRecord, error) {
@@ -119,8 +120,8 @@ func (w *Worker) Attempts(
 	return records, nil
 }
 
-// provisionNetwork sets what an environment's sandboxes may reach. In other modes, those that were made with a way out
-// keep it.
+// provisionNetwork sets the rules of a restricted environment. In other modes it changes nothing, so existing
+// restricted sandboxes keep their rules.
 func (e *Executor) provisionNetwork(
 	ctx context.Context, w *Worker, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
 ) error {
@@ -136,7 +137,7 @@ func (e *Executor) provisionNetwork(
 	return nil
 }
 
-// differentRules compares what an environment's sandboxes may reach with what its Worker lets out.
+// differentRules compares the rules of an environment with those of its Worker.
 func (e *Executor) differentRules(
 	ctx context.Context, p place, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec,
 ) ([]driver.Difference, error) {
@@ -166,7 +167,7 @@ func describeRules(e *sandbox.Egress) string {
 	return cmp.Or(strings.Join(all, ", "), "nothing")
 }
 
-// EgressLogs implements driver.EgressLogger. A Worker that does not answer hides no other.
+// EgressLogs implements driver.EgressLogger. A Worker that does not answer does not hide the others.
 func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.EnvironmentRef, error) {
 	instance, err := e.Instance(ctx)
 	if err != nil {
@@ -196,7 +197,7 @@ func (e *Executor) EgressLogs(ctx context.Context, ledgerID string) ([]driver.En
 
 // networksOf returns the environments of a site whose networks are restricted.
 func (e *Executor) networksOf(ctx context.Context, s Site, instance, ledgerID string) ([]string, error) {
-	if s.URL == "" { // nothing was ever asked of it
+	if s.URL == "" { // no request ever reached it
 		return nil, nil
 	}
 	now := e.cfg.Now()
@@ -211,7 +212,7 @@ func (e *Executor) networksOf(ctx context.Context, s Site, instance, ledgerID st
 		return nil, err
 	}
 	environments, err := w.Networks(ctx, instance, ledgerID)
-	if err != nil && sandbox.CodeOf(err) != sandbox.Invalid { // which a Worker of an earlier release says: it has none
+	if err != nil && sandbox.CodeOf(err) != sandbox.Invalid { // Invalid: a Worker of an earlier release, which has none
 		return nil, err
 	}
 	e.mu.Lock()
@@ -225,7 +226,7 @@ func (e *Executor) EgressLog(
 	ctx context.Context, ref driver.EnvironmentRef, after sandbox.GatewayPosition,
 ) ([]sandbox.EgressRecord, error) {
 	d, err := e.find(ctx, ref.LedgerID, ref.EnvironmentID, ref.Instance)
-	if sandbox.CodeOf(err) == sandbox.NotFound { // it was removed since it was listed
+	if sandbox.CodeOf(err) == sandbox.NotFound { // it was removed after it was listed
 		return nil, nil
 	}
 	if err != nil {

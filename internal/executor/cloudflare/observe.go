@@ -17,8 +17,8 @@ type Listed struct {
 	SandboxStatus
 }
 
-// List returns the sandboxes that an instance has of a ledger in this environment, in the order of their ids, as
-// their copies say: what happened by itself, such as a crash, may be a moment late. It wakes nothing.
+// List returns the sandboxes of an instance and a ledger on this Worker, sorted by id, from their copies in D1. A
+// change without a request, such as a crash, may appear a moment late. List wakes no sandbox.
 func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed, error) {
 	var all []Listed
 	for after, more := "", true; more; {
@@ -36,7 +36,7 @@ func (w *Worker) List(ctx context.Context, instance, ledgerID string) ([]Listed,
 	return all, nil
 }
 
-// listed is a page of a list, as worker/src/copy.ts has it.
+// listed is a page of a list, in the form of worker/src/copy.ts.
 type listed struct {
 	Sandboxes []struct {
 		ID   string        `json:"id"`
@@ -46,7 +46,7 @@ type listed struct {
 	Keys string `json:"keys"`
 }
 
-// A page is asked for so often at most, because one that is lost costs the whole list.
+// Retries of a page: without them, a lost page would cost the whole list.
 const (
 	pageAttempts = 3
 	pagePause    = 100 * time.Millisecond
@@ -75,8 +75,8 @@ func (w *Worker) page(ctx context.Context, instance, ledgerID, after string) (pa
 	}
 }
 
-// Usage samples an awake sandbox, from its cgroup as the guest reads it. It does not count as use of the sandbox.
-// Errors: NotFound, Conflict when it is stopped, Failed with ReasonStatsFailed.
+// Usage samples an awake sandbox: the guest reads its cgroup. It does not count as use of the sandbox. Errors:
+// NotFound, Conflict when it is stopped, Failed with ReasonStatsFailed.
 func (w *Worker) Usage(ctx context.Context, h driver.Handle) (driver.Usage, error) {
 	var u wire.Usage
 	if err := w.call(ctx, onSandbox(h, http.MethodGet, "usage", "sample it"), &u); err != nil {
@@ -85,7 +85,7 @@ func (w *Worker) Usage(ctx context.Context, h driver.Handle) (driver.Usage, erro
 	return driver.Usage{CPUTime: u.CPUTime, MemoryBytes: u.MemoryBytes, PIDs: u.PIDs}, nil
 }
 
-// Metered implements driver.Meter. Cloudflare counts by application, so that environments that share one are counted
+// Metered implements driver.Meter. Cloudflare counts by application, so environments that share one are counted
 // together.
 func (e *Executor) Metered(
 	ctx context.Context, refs []driver.EnvironmentRef, from, to time.Time,
@@ -123,7 +123,7 @@ func (e *Executor) Metered(
 	return groups, nil
 }
 
-// sharing returns the environments that share the application of a ledger, those among them that were removed of late.
+// sharing returns the environments that share the application of a ledger, including recently removed ones.
 func (e *Executor) sharing(ctx context.Context, of driver.EnvironmentRef) (driver.MeteredGroup, error) {
 	group := driver.MeteredGroup{Shared: true}
 	sites, err := e.sitesOf(ctx, of.LedgerID)

@@ -9,21 +9,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// place is where an environment is deployed, or is to be: by itself, or in the deployment that environments of its
-// ledger share. Those of PolicyDurableObject share one. One that was made by itself stays so.
+// place is where an environment is deployed, or will be: in a deployment of its own, or in the one that environments of
+// its ledger share. Environments of PolicyDurableObject share one. An environment that was created with its own
+// deployment keeps it.
 type place struct {
 	// name is the deployment's.
 	name   string
 	shared bool
-	// site is zero where nothing is deployed.
+	// site is zero if nothing is deployed.
 	site Site
-	// environments are those that are deployed there.
+	// environments are the environments that are deployed there.
 	environments []Environment
-	// unanswered is why a shared Worker did not tell its environments; nil where it did, or where there is none.
+	// unanswered is why a shared Worker did not list its environments; nil if it did, or if there is no Worker.
 	unanswered error
 }
 
-// of returns what is deployed of an environment.
+// of returns the environment with this id, if it is deployed there.
 func (p place) of(id string) (Environment, bool) {
 	i := slices.IndexFunc(p.environments, func(env Environment) bool { return env.ID == id })
 	if i < 0 {
@@ -32,8 +33,8 @@ func (p place) of(id string) (Environment, bool) {
 	return p.environments[i], true
 }
 
-// locate returns where an environment is, or a shared place that lacks it. fresh asks Cloudflare; otherwise the list
-// that sitesOf has may tell that a deployment is not there.
+// locate returns the place of an environment, or a shared place that lacks it. If fresh, it asks Cloudflare; otherwise
+// the cached list of sitesOf may decide that a deployment does not exist.
 func (e *Executor) locate(ctx context.Context, ref driver.EnvironmentRef, fresh bool) (place, error) {
 	listed, err := e.listed(ctx, ref.LedgerID)
 	if err != nil {
@@ -51,7 +52,7 @@ func (e *Executor) locate(ctx context.Context, ref driver.EnvironmentRef, fresh 
 	return place{name: shared, shared: true}, nil
 }
 
-// listed has the names of a ledger's deployments.
+// listed returns the names of a ledger's deployments.
 func (e *Executor) listed(ctx context.Context, ledgerID string) (map[string]bool, error) {
 	all, err := e.sitesOf(ctx, ledgerID)
 	names := make(map[string]bool, len(all))
@@ -61,7 +62,7 @@ func (e *Executor) listed(ctx context.Context, ledgerID string) (map[string]bool
 	return names, err
 }
 
-// ownPlace returns the deployment of an environment by itself, as it is now.
+// ownPlace returns an environment's own deployment, as it is now.
 func (e *Executor) ownPlace(ctx context.Context, ref driver.EnvironmentRef) (place, error) {
 	name := DeploymentName(ref.LedgerID, ref.EnvironmentID)
 	site, err := e.siteNamed(ctx, name)
@@ -72,7 +73,7 @@ func (e *Executor) ownPlace(ctx context.Context, ref driver.EnvironmentRef) (pla
 	return place{name: name, site: site, environments: []Environment{env}}, nil
 }
 
-// siteNamed finds a site, a zero one where there is none.
+// siteNamed finds a site by its name; it returns a zero Site if there is none.
 func (e *Executor) siteNamed(ctx context.Context, name string) (Site, error) {
 	site, err := e.deployer.Find(ctx, name)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
@@ -81,7 +82,8 @@ func (e *Executor) siteNamed(ctx context.Context, name string) (Site, error) {
 	return site, err
 }
 
-// sharedPlace returns the deployment that environments of a ledger share, as it is now, or was a moment ago.
+// sharedPlace returns the deployment that environments of a ledger share. Unless fresh, it may be up to sharedSiteHolds
+// old.
 func (e *Executor) sharedPlace(ctx context.Context, ref driver.EnvironmentRef, fresh bool) (place, error) {
 	site, err := e.sharedSite(ctx, SharedName(ref.LedgerID), fresh)
 	if err != nil {
@@ -90,7 +92,7 @@ func (e *Executor) sharedPlace(ctx context.Context, ref driver.EnvironmentRef, f
 	return e.sharedAt(ctx, ref, site)
 }
 
-// sharedAt is sharedPlace where the site is known.
+// sharedAt is sharedPlace for a known site.
 func (e *Executor) sharedAt(ctx context.Context, ref driver.EnvironmentRef, site Site) (place, error) {
 	p := place{name: SharedName(ref.LedgerID), shared: true, site: site}
 	if site.URL == "" {
@@ -104,13 +106,13 @@ func (e *Executor) sharedAt(ctx context.Context, ref driver.EnvironmentRef, site
 	return p, nil
 }
 
-// environmentsOf returns the environments that share a Worker, those left out that were removed.
+// environmentsOf returns the environments that share a Worker, without removed ones.
 func environmentsOf(ctx context.Context, w *Worker, ref driver.EnvironmentRef) ([]Environment, error) {
 	all, _, err := w.Environments(ctx, ref.Instance, ref.LedgerID)
 	return slices.DeleteFunc(all, func(env Environment) bool { return env.RemovedAt != 0 }), err
 }
 
-// sharedSiteHolds is for how long a shared site is taken to be as it was: a plan looks at all environments at once.
+// sharedSiteHolds is how long a shared site is cached: a plan reads all environments at the same time.
 const sharedSiteHolds = 10 * time.Second
 
 // seenSite is a shared site as it was found.
@@ -137,7 +139,8 @@ func (e *Executor) sharedSite(ctx context.Context, name string, fresh bool) (Sit
 	return site, err
 }
 
-// placeFor is where an environment is, or is to be made: what shares a deployment has PolicyDurableObject.
+// placeFor returns the place of an environment, or the place to create it in: environments that share a deployment have
+// PolicyDurableObject.
 func (e *Executor) placeFor(ctx context.Context, ref driver.EnvironmentRef, size sandbox.Resources) (place, error) {
 	own, err := e.ownPlace(ctx, ref)
 	if err != nil || own.site.Name != "" {
@@ -162,7 +165,8 @@ func (e *Executor) placeFor(ctx context.Context, ref driver.EnvironmentRef, size
 	return own, nil
 }
 
-// policyAt is the policy of an environment in its place: the one that it was made with, else the configured one.
+// policyAt returns the policy of an environment in its place: the one that it was created with, else the configured
+// one.
 func (e *Executor) policyAt(p place, size sandbox.Resources) SchedulingPolicy {
 	switch {
 	case p.shared:
@@ -173,7 +177,7 @@ func (e *Executor) policyAt(p place, size sandbox.Resources) SchedulingPolicy {
 	return e.configuredPolicy(size)
 }
 
-// lineTo returns the line to a place's Worker.
+// lineTo returns a client of a place's Worker.
 func (e *Executor) lineTo(p place) (*Worker, error) {
 	if p.shared {
 		return e.sharedLine(p.site)
@@ -181,7 +185,7 @@ func (e *Executor) lineTo(p place) (*Worker, error) {
 	return e.line(p.site)
 }
 
-// sharedLine returns the one line to a shared Worker: the sessions of all its environments are on it.
+// sharedLine returns the one client of a shared Worker: it has the sessions of all its environments.
 func (e *Executor) sharedLine(s Site) (*Worker, error) {
 	w, err := e.line(s)
 	if err != nil {

@@ -11,20 +11,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Variables of an environment's Worker about its image, in plain text, to be read back: the name that the environment
-// uses, and the prepared image.
+// Plain-text variables of an environment's Worker that record its image, to be read back: the environment's name for
+// it, and the prepared image.
 const (
 	variableImage    = "IMAGE"
 	variablePrepared = "IMAGE_PREPARED"
 )
 
-// Check implements driver.Provisioner. Whether there is such an image only Provision finds out.
+// Check implements driver.Provisioner. Only Provision finds out whether the image exists.
 func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec) error {
 	if err := e.confirm(ctx, ref.Instance); err != nil {
 		return err
 	}
 	p := place{name: DeploymentName(ref.LedgerID, ref.EnvironmentID)}
-	if InstanceTypeOf(spec.Resources) == sizeOfDefault || spec.KeepDisk { // the policy it was made with may lack them
+	if InstanceTypeOf(spec.Resources) == sizeOfDefault || spec.KeepDisk { // its policy may not support them
 		var err error
 		if p, err = e.placeFor(ctx, ref, spec.Resources); err != nil {
 			return err
@@ -33,7 +33,7 @@ func (e *Executor) Check(ctx context.Context, ref driver.EnvironmentRef, spec sa
 	return e.check(ref, spec, p)
 }
 
-// check is Check of an environment whose place is known.
+// check is Check for a known place.
 func (e *Executor) check(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec, p place) error {
 	// Whatever the specification says, a container that sleeps is stopped.
 	spec.Backend, spec.SleepMode = sandbox.Cloudflare, sandbox.SleepStop
@@ -48,7 +48,7 @@ func (e *Executor) check(ref driver.EnvironmentRef, spec sandbox.EnvironmentSpec
 	return d.Check()
 }
 
-// deployment is what an environment is deployed with, once its image is prepared.
+// deployment returns the deployment of an environment, before its image is prepared.
 func (e *Executor) deployment(spec sandbox.EnvironmentSpec, p place) (Deployment, error) {
 	script, err := Script()
 	if err != nil {
@@ -72,7 +72,8 @@ func (e *Executor) deployment(spec sandbox.EnvironmentSpec, p place) (Deployment
 	return d, nil
 }
 
-// prepare is where an environment is to be, deployment with its image prepared, and whether that had to be sent.
+// prepare returns the place of an environment, its deployment with the prepared image, and whether the image had to be
+// pushed.
 func (e *Executor) prepare(ctx context.Context, ref driver.EnvironmentRef,
 	spec sandbox.EnvironmentSpec) (p place, d Deployment, sent bool, err error) {
 	if err := e.confirm(ctx, ref.Instance); err != nil {
@@ -107,20 +108,20 @@ func (e *Executor) prepare(ctx context.Context, ref driver.EnvironmentRef,
 	return p, d, prepared.Sent, err
 }
 
-// pin gives a deployment the images that starts need beside its own. What no sandbox needs leaves the map of images
-// with the next upload, and the registry when the next image is sent. Errors: CapacityExceeded.
+// pin gives a deployment the images that starts need beside its own. Images that no sandbox needs leave the map of
+// images with the next upload, and the registry when the next image is pushed. Errors: CapacityExceeded.
 func (d *Deployment) pin(p place, pinned pins, environmentID string, others ...string) error {
 	d.Images = pinned.with(append(others, d.Image)...)
 	if len(d.Images) > MaxImages {
 		return pinned.full(environmentID)
 	}
-	if len(d.Differences(p.site)) == 0 { // an upload would only drop images, and resets the Durable Objects
+	if len(d.Differences(p.site)) == 0 { // an upload would only drop images, and reset Durable Objects
 		d.Images = p.site.Images
 	}
 	return nil
 }
 
-// use deploys an environment with its image, as it was prepared. A shared Worker has the images of all in its database.
+// use sets the image of a deployment, and the variables that record it. A shared Worker records images in its database.
 func (d *Deployment) use(p place, image, prepared string) {
 	d.Image = prepared
 	if !p.shared {
@@ -128,8 +129,8 @@ func (d *Deployment) use(p place, image, prepared string) {
 	}
 }
 
-// imageOf is the image of a site as its environment names it. Between the change of its Worker and that of its
-// application it is the application's.
+// imageOf returns the environment's name for a site's image. Between the changes of its Worker and of its application,
+// it returns the application's image.
 func imageOf(s Site) string {
 	prepared := s.Variables[variablePrepared]
 	if named := s.Variables[variableImage]; named != "" && (prepared == s.Image || s.Policy == PolicyDurableObject) {
@@ -152,7 +153,7 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	return e.provisionNetwork(ctx, w, ref, spec)
 }
 
-// deploy deploys an environment to its place, and returns the line to its Worker once that answers.
+// deploy deploys an environment to its place, and returns a client of its Worker once the Worker answers.
 func (e *Executor) deploy(
 	ctx context.Context, ref driver.EnvironmentRef, image string, p place, d Deployment,
 ) (*Worker, error) {
@@ -170,13 +171,13 @@ func (e *Executor) deploy(
 	return made.Worker, e.awaitAnswer(ctx, made.Worker, ref)
 }
 
-// Bounds of the wait for a Worker that was just deployed: until all of Cloudflare knows of it takes seconds.
+// Bounds of the wait for a Worker that was just deployed: it takes seconds to be reachable everywhere.
 const (
 	answerLimit = time.Minute
 	answerPause = 500 * time.Millisecond
 )
 
-// awaitAnswer returns once a Worker that was deployed answers. Errors: Unavailable.
+// awaitAnswer waits until a deployed Worker answers. Errors: Unavailable.
 func (e *Executor) awaitAnswer(ctx context.Context, w *Worker, ref driver.EnvironmentRef) error {
 	ctx, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -213,7 +214,7 @@ func (e *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef,
 	if err != nil {
 		return nil, err
 	}
-	// To prepare the image might send it: the Worker tells what it was prepared as.
+	// Preparing the image might push it, so this uses the prepared image that the Worker reports.
 	d.use(p, spec.Image, cmp.Or(env.Prepared, p.site.Image))
 	if d.Policy == PolicyDurableObject {
 		d.Images = e.pinsOf(ctx, ref, p).needed
@@ -222,7 +223,7 @@ func (e *Executor) Differences(ctx context.Context, ref driver.EnvironmentRef,
 	if err != nil {
 		return nil, err
 	}
-	if len(all) == 0 && spec.Network == sandbox.NetworkRestricted { // what differs may not answer
+	if len(all) == 0 && spec.Network == sandbox.NetworkRestricted { // a Worker that differs may not answer
 		if all, err = e.differentRules(ctx, p, ref, spec); err != nil {
 			return nil, err
 		}
@@ -254,7 +255,7 @@ func differencesAt(
 	return all, nil
 }
 
-// Repair implements driver.Provisioner: what differs from what was deployed is deployed again.
+// Repair implements driver.Provisioner: it deploys the environment again if anything differs.
 func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
 	spec sandbox.EnvironmentSpec) (string, error) {
 	p, d, sent, err := e.prepare(ctx, ref, spec)
@@ -300,7 +301,7 @@ func (e *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 	if p.shared {
 		return e.leave(ctx, ref, p)
 	}
-	if p.site.URL != "" { // what is half made has no sandboxes
+	if p.site.URL != "" { // an incomplete deployment has no sandboxes
 		w, err := e.line(p.site)
 		if err != nil {
 			return err

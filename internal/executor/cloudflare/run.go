@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// maxLimit bounds a call that does not say how long it takes: until then, at most, the sandbox is in use.
+	// maxLimit bounds how long a call counts as use of the sandbox. It applies to calls without a limit of their own.
 	maxLimit = 24 * time.Hour
-	// endLimit bounds the wait for the object to record an end: it saves /data meanwhile, in 120 s at most.
+	// endLimit bounds the wait for the object to record an end. Meanwhile the object saves /data, for 120 s at most.
 	endLimit = 3 * time.Minute
 	// reachLimit bounds the wait for a carrier before an operation.
 	reachLimit = 30 * time.Second
@@ -27,7 +27,7 @@ const (
 	outagePause = 5 * time.Second
 )
 
-// help carries out a call over the channel to a sandbox, as helper.Run has it.
+// help carries out a call over the channel to a sandbox. It is a helper.Run.
 func (w *Worker) help(ctx context.Context, h driver.Handle, call helper.Call) (wire.Result, error) {
 	s, leave, err := w.sessions.use(h)
 	if err != nil {
@@ -65,7 +65,7 @@ func (w *Worker) help(ctx context.Context, h driver.Handle, call helper.Call) (w
 // errOutage ends an operation whose sandbox cannot be reached for outageLimit.
 var errOutage = fmt.Errorf("the sandbox could not be reached for %s", outageLimit)
 
-// watched carries a call out, and gives up if its sandbox cannot be reached for outageLimit.
+// watched carries out a call, and gives up if its sandbox cannot be reached for outageLimit.
 func watched(ctx context.Context, client *channel.Client, call helper.Call) (wire.Result, error) {
 	working, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
@@ -93,7 +93,7 @@ func watched(ctx context.Context, client *channel.Client, call helper.Call) (wir
 	return res, err
 }
 
-// reach returns once there is a carrier. An operation waits for its first one only so long: nothing was begun yet.
+// reach waits until there is a carrier, for reachLimit at most: the operation has not begun, so giving up is safe.
 func reach(ctx context.Context, client *channel.Client) error {
 	if client.Contact().Connected {
 		return nil
@@ -107,7 +107,7 @@ func reach(ctx context.Context, client *channel.Client) error {
 	return err
 }
 
-// changes tells whether an operation may change what lies in /data.
+// changes reports whether an operation may change /data.
 func changes(r channel.Request) bool {
 	switch r.Op {
 	case channel.OpExec, channel.OpPut:

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Spawn implements driver.Lifecycle. Its image is the one that its environment is deployed with. Under
+// Spawn implements driver.Lifecycle. The sandbox must have the image that its environment is deployed with. Under
 // PolicyDurableObject the sandbox keeps that image, and its size, when its environment gets others.
 func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	d, err := e.find(ctx, spec.LedgerID, spec.EnvironmentID, spec.Instance)
@@ -44,7 +44,7 @@ func (e *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	return d.SpawnChosen(ctx, spec, e.limits(spec.Limits), choice)
 }
 
-// limits are those that a Worker keeps for a lease's.
+// limits returns the Worker's limits for those of a lease.
 func (e *Executor) limits(of driver.Limits) Limits {
 	return Limits{TTL: e.withGrace(of.TTL), SleepAfter: e.withGrace(of.SleepAfter)}
 }
@@ -69,7 +69,7 @@ func (e *Executor) Touch(ctx context.Context, h driver.Handle, l driver.Limits) 
 	return observation(h, s), nil
 }
 
-// Sleep implements driver.Lifecycle: whatever the mode, the container is stopped.
+// Sleep implements driver.Lifecycle: it stops the container in every mode.
 func (e *Executor) Sleep(ctx context.Context, h driver.Handle, _ sandbox.SleepMode) error {
 	w, err := e.worker(ctx, h)
 	if err != nil {
@@ -88,7 +88,7 @@ func (e *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 		WithReason(sandbox.ReasonInvalidState)
 }
 
-// Wake implements driver.Lifecycle. Boots reports a start.
+// Wake implements driver.Lifecycle. started is always false, because Boots reports starts.
 func (e *Executor) Wake(ctx context.Context, h driver.Handle) (started bool, err error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
@@ -109,8 +109,8 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	return w.Kill(ctx, h)
 }
 
-// Export implements driver.Exporter: it reads the object that was saved, of an awake sandbox just now. So the sandbox
-// is not frozen while it is read, and the content is consistent.
+// Export implements driver.Exporter: it reads the saved object, which it saves first if the sandbox is awake. So the
+// sandbox is not frozen during the read, and the content is consistent.
 func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	w, err := e.worker(ctx, h)
 	if err != nil {
@@ -141,7 +141,7 @@ func observation(h driver.Handle, s SandboxStatus) driver.Observation {
 	}
 }
 
-// rests are the causes of stops that are a rest.
+// rests maps the causes of a rest to its reasons.
 var rests = map[Cause]sandbox.StopReason{
 	CauseIdle:  sandbox.StopIdle,
 	CauseTTL:   sandbox.StopIdle,
@@ -178,11 +178,11 @@ func (e *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, e
 	return all, nil
 }
 
-// listers bounds the Workers that are asked for their sandboxes at once.
+// listers bounds the Workers that are asked for their sandboxes at the same time.
 const listers = 16
 
-// List implements driver.Observer: it asks the Worker of each of the ledger's deployments. One that fails hides no
-// other.
+// List implements driver.Observer: it asks the Worker of each of the ledger's deployments. A Worker that fails does not
+// hide the others.
 func (e *Executor) List(ctx context.Context, ledgerID string) ([]driver.Observation, error) {
 	sites, err := e.sitesOf(ctx, ledgerID)
 	if err != nil {
@@ -214,15 +214,15 @@ func (e *Executor) listSites(ctx context.Context, ledgerID string, sites []Site)
 	var group errgroup.Group
 	group.SetLimit(listers)
 	for i, s := range sites {
-		if s.URL == "" { // nothing was ever asked of it
+		if s.URL == "" { // no request ever reached it
 			continue
 		}
 		group.Go(func() error {
 			lists[i], errs[i] = e.listOne(ctx, s, instance, ledgerID)
-			return nil // it is reported beside the others
+			return nil // the error is reported with the others
 		})
 	}
-	_ = group.Wait() // errs has all of them
+	_ = group.Wait() // errs has all errors
 	missing := map[string]error{}
 	for i, err := range errs {
 		if err != nil {
@@ -294,14 +294,14 @@ func (e *Executor) Watch(ctx context.Context, ledgerID string, ready func(), cha
 	}
 }
 
-// seen is what Watch compares to find changes. A restart changes it, too.
+// seen is what Watch compares to find changes. A restart also changes it.
 type seen struct {
 	environment string
 	state       sandbox.State
 	startedAt   time.Time
 }
 
-// look lists what there is. Of an environment that does not answer it returns what was there before.
+// look lists the sandboxes. For an environment that does not answer, it returns the previous ones.
 func (e *Executor) look(ctx context.Context, ledgerID string, before map[string]seen) (map[string]seen, error) {
 	list, err := e.List(ctx, ledgerID)
 	if ctx.Err() != nil {
@@ -327,12 +327,13 @@ func (e *Executor) look(ctx context.Context, ledgerID string, before map[string]
 // and Deprovision removes what an environment has.
 func (e *Executor) Dependents(context.Context, string) ([]driver.Dependent, error) { return nil, nil }
 
-// RemoveDependent implements driver.Cleaner: there is none.
+// RemoveDependent implements driver.Cleaner: there are none.
 func (e *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) error {
 	return e.confirm(ctx, l.Instance)
 }
 
-// Audit implements driver.Auditor. Cloudflare confines containers, and this cannot be inspected.
+// Audit implements driver.Auditor. It checks deadlines only, because Cloudflare's isolation of containers cannot be
+// inspected.
 func (e *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditCheck, error) {
 	list, err := e.List(ctx, ledgerID)
 	if err != nil {

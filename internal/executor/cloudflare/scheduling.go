@@ -17,21 +17,21 @@ type SchedulingPolicy string
 
 // The policies.
 const (
-	// PolicyDefault: the application has one image and one size. A change replaces containers that run for long
-	// (RolloutGrace).
+	// PolicyDefault: the application has one image and one size. A change replaces containers that have run for
+	// RolloutGrace.
 	PolicyDefault SchedulingPolicy = "default"
 	// PolicyDurableObject: each start chooses both, among the images that the Worker was uploaded with. A change
 	// replaces no container.
 	PolicyDurableObject SchedulingPolicy = "durable_object"
 )
 
-// SchedulingPolicies are all of them; the first is what "" means.
+// SchedulingPolicies are all policies; "" means the first.
 var SchedulingPolicies = []SchedulingPolicy{PolicyDefault, PolicyDurableObject}
 
-// MaxImages is how many images starts may choose from (the page of SchedulingPolicy).
+// MaxImages is the maximum number of images that starts may choose from (same page as SchedulingPolicy).
 const MaxImages = 100
 
-// sizeOfDefault is a size that PolicyDurableObject does not have (the page of SchedulingPolicy).
+// sizeOfDefault is a size that PolicyDurableObject does not support (same page as SchedulingPolicy).
 const sizeOfDefault = "basic"
 
 // ParseSchedulingPolicy returns the policy of a name; "" means PolicyDefault. Errors: Invalid.
@@ -46,7 +46,7 @@ func ParseSchedulingPolicy(name string) (SchedulingPolicy, error) {
 		"cloudflare: the scheduling policy must be default or durable_object, not %q", name)
 }
 
-// Choice is what a start under PolicyDurableObject chooses, as worker/src/choice.ts has it.
+// Choice is the choice of a start under PolicyDurableObject, in the form of worker/src/choice.ts.
 type Choice struct {
 	// Image is a reference with a digest, among Deployment.Images.
 	Image string `json:"image"`
@@ -54,14 +54,14 @@ type Choice struct {
 	Instance any `json:"instance"`
 }
 
-// customSize is a size without name, as a start takes it.
+// customSize is a size without a name, in the form that a start takes.
 type customSize struct {
 	VCPU      float64 `json:"vcpu"`
 	MemoryMiB int64   `json:"memoryMib"`
 	DiskMB    int64   `json:"diskMb"`
 }
 
-// choose returns what a start chooses. Errors: Invalid, for a size that the policy does not have.
+// choose returns the choice of a start. Errors: Invalid, for a size that the policy does not support.
 func choose(reference string, size sandbox.Resources) (*Choice, error) {
 	name := InstanceTypeOf(size)
 	if fields := sizeFields(PolicyDurableObject, size); len(fields) > 0 {
@@ -73,7 +73,7 @@ func choose(reference string, size sandbox.Resources) (*Choice, error) {
 	return &Choice{reference, customSize{float64(size.CPUMillis) / 1000, size.MemoryMB, size.DiskMB}}, nil
 }
 
-// sizeFields says what of a size a policy does not have.
+// sizeFields returns the problems of a size under a policy.
 func sizeFields(p SchedulingPolicy, size sandbox.Resources) []sandbox.Field {
 	if p == PolicyDurableObject && InstanceTypeOf(size) == sizeOfDefault {
 		return []sandbox.Field{{Name: "resources", Problem: "must not be those of basic: the scheduling policy " +
@@ -83,7 +83,7 @@ func sizeFields(p SchedulingPolicy, size sandbox.Resources) []sandbox.Field {
 	return resourceFields(size)
 }
 
-// keepDiskFields says that a policy has no snapshots of disks.
+// keepDiskFields rejects keep_disk under a policy without snapshots.
 func keepDiskFields(p SchedulingPolicy, spec sandbox.EnvironmentSpec) []sandbox.Field {
 	if p == PolicyDurableObject || !spec.KeepDisk {
 		return nil
@@ -92,13 +92,13 @@ func keepDiskFields(p SchedulingPolicy, spec sandbox.EnvironmentSpec) []sandbox.
 		"default, which has no snapshots: configure the policy durable_object and create, or replace, the environment"}}
 }
 
-// ImageName is what an image is called among Deployment.Images: the first 32 digits of its digest.
+// ImageName returns the name of an image in Deployment.Images: the first 32 digits of its digest.
 func ImageName(reference string) string {
 	_, digest, _ := strings.Cut(reference, "sha256:")
 	return digest[:min(len(digest), 32)]
 }
 
-// byName names images.
+// byName returns images by ImageName.
 func byName(references ...string) map[string]string {
 	all := make(map[string]string, len(references))
 	for _, r := range references {
@@ -107,7 +107,7 @@ func byName(references ...string) map[string]string {
 	return all
 }
 
-// policyFields says what of a deployment its policy does not have.
+// policyFields returns the settings of a deployment that its policy does not support.
 func (d Deployment) policyFields() (f []sandbox.Field) {
 	bad := func(name, problem string, args ...any) {
 		f = append(f, sandbox.Field{Name: name, Problem: fmt.Sprintf(problem, args...)})
@@ -135,7 +135,7 @@ func (d Deployment) policyFields() (f []sandbox.Field) {
 	return append(f, sizeFields(d.Policy, d.Resources)...)
 }
 
-// configuredPolicy is the policy of an environment that is made now.
+// configuredPolicy returns the policy for a new environment.
 func (e *Executor) configuredPolicy(size sandbox.Resources) SchedulingPolicy {
 	if InstanceTypeOf(size) == sizeOfDefault {
 		return PolicyDefault
@@ -143,7 +143,7 @@ func (e *Executor) configuredPolicy(size sandbox.Resources) SchedulingPolicy {
 	return e.cfg.SchedulingPolicy
 }
 
-// policyKept returns the difference of an environment that was made with another policy than it would be now.
+// policyKept returns a difference if a new environment would get another policy.
 func (e *Executor) policyKept(p place, size sandbox.Resources) []driver.Difference {
 	wanted, found := e.configuredPolicy(size), e.policyAt(p, size)
 	if found == wanted {
@@ -154,20 +154,20 @@ func (e *Executor) policyKept(p place, size sandbox.Resources) []driver.Differen
 	}}
 }
 
-// pins are the images that starts of a deployment may need beside a new one.
+// pins are the images that starts of a deployment may need, beside a new one.
 type pins struct {
-	// needed are those of its sandboxes, awake or asleep, and those that its environments have now.
+	// needed are the images of its sandboxes, awake or asleep, and the current images of its environments.
 	needed map[string]string
-	// images are what environments call them.
+	// images are the environments' names for needed images.
 	images map[string]bool
-	// recorded are those that it was uploaded with.
+	// recorded are the images that the Worker was uploaded with.
 	recorded map[string]string
-	// known: its sandboxes and environments were asked. Otherwise needed is recorded, and more may be needed.
+	// known reports that sandboxes and environments were listed. Otherwise needed equals recorded, and more may be needed.
 	known bool
 }
 
-// pinsOf returns the images that a deployment must keep. A Worker that does not answer keeps all, and so does a shared
-// one that lacks a part: its database may be gone.
+// pinsOf returns the images that a deployment must keep. A Worker that does not answer keeps all images. So does a
+// shared one that lacks a part, because its database may be gone.
 func (e *Executor) pinsOf(ctx context.Context, ref driver.EnvironmentRef, at place) pins {
 	p := pins{recorded: at.site.Images, needed: maps.Clone(at.site.Images)}
 	if p.needed == nil {
@@ -191,7 +191,7 @@ func (e *Executor) pinsOf(ctx context.Context, ref driver.EnvironmentRef, at pla
 			maps.Copy(p.needed, byName(l.Choice.Image))
 		}
 	}
-	// A start that is under way may have the image of now and not be listed yet.
+	// A start in progress may have the current image and not be listed yet.
 	for _, env := range at.environments {
 		if env.Prepared != "" {
 			p.images[env.Image] = true
@@ -212,14 +212,14 @@ func (p pins) keeps(digest string) bool {
 	return needed || recorded
 }
 
-// with returns the map of images that a deployment gets with new ones.
+// with returns the needed images and new ones, by name.
 func (p pins) with(references ...string) map[string]string {
 	all := maps.Clone(p.needed)
 	maps.Copy(all, byName(references...))
 	return all
 }
 
-// room refuses an image for which there is no name left. Errors: CapacityExceeded.
+// room rejects an image if needed has MaxImages and none of them is this image. Errors: CapacityExceeded.
 func (p pins) room(environmentID, image string) error {
 	if len(p.needed) < MaxImages || p.images[image] {
 		return nil
@@ -233,7 +233,7 @@ func (p pins) full(environmentID string) error {
 		"images, then repeat", environmentID, len(p.needed), MaxImages)
 }
 
-// missingImages returns the difference of a site that lacks images; one that has more differs in nothing.
+// missingImages returns a difference if a site lacks images. Extra images are no difference.
 func missingImages(wanted, found map[string]string) []driver.Difference {
 	var missing []string
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// sessionIdle is how long a session is kept that no operation uses: as long as its WebSocket is open, the sandbox's
-	// Durable Object is in memory and billed.
+	// sessionIdle is how long an unused session is kept: an open WebSocket keeps the sandbox's Durable Object in memory
+	// and billed.
 	sessionIdle = 10 * time.Second
 	// maxRedial is the longest pause between two attempts to reach a sandbox.
 	maxRedial = 2 * time.Second
 )
 
-// sessions are those with the sandboxes of one Worker.
+// sessions holds the sessions with the sandboxes of one Worker.
 type sessions struct {
 	open func(h driver.Handle) *session
 
@@ -29,20 +29,19 @@ type sessions struct {
 	closing sync.WaitGroup // sessions that are being closed
 }
 
-// session is one of them, and how many operations use it.
+// session is a session with one sandbox. users counts the operations that use it.
 type session struct {
 	client *channel.Client
 	books  *books
 	users  int
-	end    *time.Timer // closes it when it has been idle for long; nil before it first is
+	end    *time.Timer // closes it after sessionIdle; nil before it is first idle
 }
 
 func newSessions(open func(h driver.Handle) *session) *sessions {
 	return &sessions{open: open, of: map[driver.Handle]*session{}}
 }
 
-// use returns the session with a sandbox. leave must be called after the operation. Errors: Unavailable
-// once all are closed.
+// use returns the session with a sandbox. The caller calls leave after the operation. Errors: Unavailable after close.
 func (s *sessions) use(h driver.Handle) (_ *session, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -55,7 +54,7 @@ func (s *sessions) use(h driver.Handle) (_ *session, leave func(), err error) {
 		found = s.open(h)
 		s.of[h] = found
 	} else if found.end != nil {
-		found.end.Stop() // one that fires all the same sees the user
+		found.end.Stop() // if it fires anyway, expire sees the user
 	}
 	found.users++
 	return found, sync.OnceFunc(func() { s.leave(h, found) }), nil
@@ -83,17 +82,17 @@ func (s *sessions) expire(h driver.Handle, of *session) {
 	}
 }
 
-// forget closes a session, and waits for nothing. The caller holds mu.
+// forget closes a session without waiting. The caller holds mu.
 func (s *sessions) forget(h driver.Handle) {
 	of := s.of[h]
 	delete(s.of, h)
 	if of.end != nil {
 		of.end.Stop()
 	}
-	s.closing.Go(func() { _ = of.client.Close() }) // it ends what was pending, whose callers see why
+	s.closing.Go(func() { _ = of.client.Close() }) // pending calls get an error
 }
 
-// none tells whether no session is open.
+// none reports whether no session is open.
 func (s *sessions) none() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +110,7 @@ func (s *sessions) close() {
 	s.closing.Wait()
 }
 
-// openSession returns a session with a sandbox. It dials for its first operation.
+// openSession returns a session with a sandbox. It dials at its first operation.
 func (w *Worker) openSession(h driver.Handle) *session {
 	b := &books{open: map[string]begun{}}
 	return &session{books: b, client: channel.NewClient(channel.ClientConfig{

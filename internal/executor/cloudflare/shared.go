@@ -11,20 +11,20 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The images that starts may name come with the Worker, so that a new image is a new version of a shared Worker. Images
-// of environments that come at the same time come with one version (queue). Another process may upload the Worker
-// without an image that was added just now: so each process notes its environment in the Worker's database once its
-// image is there, and then looks whether the Worker has the images of all that are noted.
+// The Worker is uploaded with the images that starts may name, so a new image needs a new version of a shared Worker.
+// Environments that arrive at the same time share one version (queue). Another process may upload the Worker without an
+// image that was just added. So each process records its environment in the Worker's database once its image is
+// uploaded, and then checks that the Worker has the images of all recorded environments.
 
 const (
-	// shareRounds is how often an environment is brought to a shared Worker whose other environments come and go.
+	// shareRounds bounds the attempts to add an environment to a shared Worker that other processes deploy meanwhile.
 	shareRounds = 3
 	// closedWait is how long another process may take to delete a Worker that it has closed. A process that takes longer
 	// is considered dead.
 	closedWait = 30 * time.Second
 )
 
-// queue has the environments that are on their way to a shared Worker, and lets one of them deploy it for all.
+// queue holds the environments that wait to be added to a shared Worker. One of them deploys it for all.
 type queue struct {
 	turn chan struct{} // holds one value while the Worker is deployed or deleted
 
@@ -32,7 +32,7 @@ type queue struct {
 	waiting []*arrival
 }
 
-// arrival is an environment on its way.
+// arrival is an environment in a queue.
 type arrival struct {
 	image    string
 	deployed *Site // nil before the Worker has its image
@@ -53,7 +53,7 @@ func (q *queue) remove(a *arrival) {
 	q.waiting = slices.DeleteFunc(q.waiting, func(b *arrival) bool { return a == b })
 }
 
-// all returns those that wait now, and whether another one has deployed what a waits for.
+// all returns the waiting arrivals, and the site if another one has deployed the image of a; otherwise nil.
 func (q *queue) all(a *arrival) (waiting []*arrival, done *Site) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -148,8 +148,8 @@ func (e *Executor) outlast(ctx context.Context, name string, q *queue, waited ti
 	return e.deleteShared(ctx, name)
 }
 
-// hasAll reports whether a Worker has the images of all environments that are noted there: as it was deployed, and, if
-// asked, by what it says now.
+// hasAll reports whether site has the images of all environments that are recorded in the Worker's database. If ask is
+// set, the Worker itself must also report them.
 func hasAll(ctx context.Context, w *Worker, ref driver.EnvironmentRef, site Site, ask bool) (bool, error) {
 	all, err := environmentsOf(ctx, w, ref)
 	if err != nil {
@@ -161,14 +161,14 @@ func hasAll(ctx context.Context, w *Worker, ref driver.EnvironmentRef, site Site
 	if lacks(func(name string) bool { return site.Images[name] != "" }) {
 		return false, nil
 	}
-	if !ask { // it was found so after the environment was noted
+	if !ask { // site was read after the environment was recorded
 		return true, nil
 	}
 	answer, err := w.introduce(ctx)
 	return !lacks(func(name string) bool { return slices.Contains(answer.Images, name) }), err
 }
 
-// arrive deploys a shared Worker with the images of all that wait, unless another one does that.
+// arrive deploys a shared Worker with the images of all that wait, unless another arrival has done so.
 func (e *Executor) arrive(
 	ctx context.Context, ref driver.EnvironmentRef, d Deployment, q *queue, mine *arrival,
 ) (Site, error) {
@@ -192,8 +192,8 @@ func (e *Executor) arrive(
 	return site, err
 }
 
-// deployShared deploys a shared Worker where it differs, with images of environments that are on their way. The caller
-// has the turn.
+// deployShared deploys a shared Worker if it differs, with the images of arriving environments. The caller has the
+// turn.
 func (e *Executor) deployShared(
 	ctx context.Context, ref driver.EnvironmentRef, d Deployment, arriving []*arrival,
 ) (Site, error) {
@@ -216,7 +216,7 @@ func (e *Executor) deployShared(
 	return site, err
 }
 
-// leave takes an environment from a shared Worker, and deletes that after the last one.
+// leave removes an environment from a shared Worker, and deletes the Worker after the last one.
 func (e *Executor) leave(ctx context.Context, ref driver.EnvironmentRef, p place) error {
 	own := DeploymentName(ref.LedgerID, ref.EnvironmentID)
 	w, err := e.lineForRemoval(ctx, ref, p)
@@ -250,8 +250,8 @@ func (e *Executor) leave(ctx context.Context, ref driver.EnvironmentRef, p place
 	return e.deleteShared(ctx, p.name)
 }
 
-// lineForRemoval returns the line to a shared Worker, nil where there is none. One that is half made gets its route, so
-// that it can tell which environments it has.
+// lineForRemoval returns a client of a shared Worker, or nil if there is no Worker. An incomplete deployment gets its
+// route, so that the Worker can list its environments.
 func (e *Executor) lineForRemoval(ctx context.Context, ref driver.EnvironmentRef, p place) (*Worker, error) {
 	switch {
 	case p.site.Name == "" || slices.Contains(p.site.Missing, PartWorker):
@@ -283,7 +283,7 @@ func (e *Executor) deleteShared(ctx context.Context, name string) error {
 	return err
 }
 
-// changed says that lists of deployments, and what was seen of shared ones, are older than the last change.
+// changed invalidates the cached lists of deployments and the cached shared sites.
 func (e *Executor) changed() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -291,7 +291,7 @@ func (e *Executor) changed() {
 	e.deployed++
 }
 
-// learnShared notes the environments of a shared place.
+// learnShared caches the environments of a shared place.
 func (e *Executor) learnShared(ledgerID string, p place) error {
 	w, err := e.sharedLine(p.site)
 	if err != nil {

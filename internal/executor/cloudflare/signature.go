@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The form of a signature is described in worker/src/signature.ts, which checks it.
+// Headers of a signature. worker/src/signature.ts describes and checks it.
 const (
 	headerTime      = "X-Sandbox-Time"
 	headerContent   = "X-Sandbox-Content"
@@ -34,7 +34,7 @@ func (s signer) sign(r *http.Request, content string) {
 	r.Header.Set(headerSignature, hex.EncodeToString(h.Sum(nil)))
 }
 
-// signBody is sign for a body.
+// signBody signs a request with this body.
 func (s signer) signBody(r *http.Request, body []byte) {
 	sum := sha256.Sum256(body)
 	s.sign(r, hex.EncodeToString(sum[:]))

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// How long a list of deployments is used. A deployment or deletion by this process ends that. Watch and List miss
-// another process's deployment meanwhile; their receivers ask for each sandbox that they miss.
+// How long a list of deployments is cached. A deployment or deletion by this process clears it. Until then, Watch and
+// List miss deployments by other processes; their callers ask for each sandbox that is missing.
 const (
 	sitesHold = 5 * time.Minute
-	// doubtedSitesHold is for how long it holds where a Worker did not answer: it may have been deleted.
+	// doubtedSitesHold applies if a Worker did not answer: it may have been deleted.
 	doubtedSitesHold = time.Minute
 )
 
@@ -20,7 +20,7 @@ type sites struct {
 	silent []string // the names of those that did not answer since
 }
 
-// sitesOf returns the deployments of a ledger. Few of its calls ask the account's API, one at a time.
+// sitesOf returns the deployments of a ledger from a cache. Only one call at a time asks the account's API.
 func (e *Executor) sitesOf(ctx context.Context, ledgerID string) ([]Site, error) {
 	if known := e.knownSites(ledgerID); known.holdsAt(e.cfg.Now()) {
 		return known.all, nil
@@ -32,7 +32,7 @@ func (e *Executor) sitesOf(ctx context.Context, ledgerID string) ([]Site, error)
 		return nil, unavailable(ctx.Err())
 	}
 	known, now := e.knownSites(ledgerID), e.cfg.Now()
-	if known.holdsAt(now) { // another call has listed them meanwhile
+	if known.holdsAt(now) { // another call has listed them
 		return known.all, nil
 	}
 	if known != nil {
@@ -49,7 +49,7 @@ func (e *Executor) sitesOf(ctx context.Context, ledgerID string) ([]Site, error)
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if deployed == e.deployed { // else the list may be older than what was deployed meanwhile
+	if deployed == e.deployed { // else the list may be older than a deployment
 		e.sites[ledgerID] = &sites{all: all, listed: now}
 	}
 	return all, nil
@@ -61,7 +61,7 @@ func (e *Executor) knownSites(ledgerID string) *sites {
 	return e.sites[ledgerID]
 }
 
-// holdsAt reports whether a list is not too old; nil is none.
+// holdsAt reports whether a list is still fresh; nil is not.
 func (s *sites) holdsAt(now time.Time) bool {
 	if s == nil {
 		return false
@@ -73,7 +73,7 @@ func (s *sites) holdsAt(now time.Time) bool {
 	return now.Before(s.listed.Add(hold))
 }
 
-// silent notes the deployments of a ledger that did not answer.
+// silent records the deployments of a ledger that did not answer.
 func (e *Executor) silent(ledgerID string, names []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// readLimit bounds a request that changes nothing, changeLimit one that starts or stops a container:
-	// the Worker gives a start 60 s, a save 120 s and a stop 50 s, and calls for one sandbox wait for each other.
+	// readLimit bounds a request that changes nothing, changeLimit any other: the Worker allows 60 s for a start, 120 s
+	// for a save and 50 s for a stop, and calls for one sandbox wait for each other.
 	readLimit   = 30 * time.Second
 	changeLimit = 3 * time.Minute
 	// maxAnswer bounds a JSON answer, in bytes.
@@ -32,17 +32,17 @@ const (
 type WorkerConfig struct {
 	// URL is the Worker's address, such as https://catan-7.example.workers.dev.
 	URL string
-	// Key is what requests are signed with, the Worker's secret SIGNING_KEY.
+	// Key signs requests. It is the Worker's secret SIGNING_KEY.
 	Key sandbox.Secret
-	// keys takes the place of Key; nil means a keyring of it alone.
+	// keys replaces Key; nil means a keyring with only Key.
 	keys *keyring
 	// HTTP carries the requests; nil means a client of its own. It must have no timeout.
 	HTTP *http.Client
-	// Now returns the time that signatures hold from; nil means time.Now.
+	// Now returns the time for signatures; nil means time.Now.
 	Now func() time.Time
 }
 
-// Worker speaks to the Worker of one environment, or of those that share it. It is safe for concurrent use.
+// Worker is a client of the Worker of one environment, or of several that share it. It is safe for concurrent use.
 type Worker struct {
 	helper.Guests
 	base     string
@@ -51,7 +51,7 @@ type Worker struct {
 	sessions *sessions
 }
 
-// NewWorker returns the line to a Worker. It does not connect. Errors: Invalid.
+// NewWorker returns a client of a Worker. It does not connect. Errors: Invalid.
 func NewWorker(cfg WorkerConfig) (*Worker, error) {
 	u, err := url.Parse(cfg.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
@@ -88,14 +88,14 @@ func newClient() *http.Client {
 	}}
 }
 
-// Close ends what is under way in sandboxes, and releases the connections that nothing uses.
+// Close ends the operations in progress in sandboxes, and closes idle connections.
 func (w *Worker) Close() error {
 	w.sessions.close()
 	w.http.CloseIdleConnections()
 	return nil
 }
 
-// instance is how a Worker answers who it is.
+// instance is a Worker's answer about itself.
 type instance struct {
 	Instance string `json:"instance"`
 	Keys     string `json:"keys"`
@@ -104,11 +104,11 @@ type instance struct {
 	Prepared string `json:"prepared"`
 	// Policy is "" under PolicyDefault.
 	Policy SchedulingPolicy `json:"policy"`
-	// Images are the names of those that starts may choose (Deployment.Images).
+	// Images are the names of the images that starts may choose (Deployment.Images).
 	Images []string `json:"images"`
 }
 
-// Instance returns the id of the deployment that answers. Errors: Unavailable.
+// Instance returns the id of the account that the Worker was deployed for. Errors: Unavailable.
 func (w *Worker) Instance(ctx context.Context) (string, error) {
 	answer, err := w.introduce(ctx)
 	return answer.Instance, err
@@ -122,17 +122,17 @@ func (w *Worker) introduce(ctx context.Context) (answer instance, err error) {
 	return answer, err
 }
 
-// request is one call of the Worker.
+// request is one call to the Worker.
 type request struct {
 	method, path string
 	body         any
-	// what says for errors what is done, and on which sandbox.
+	// what describes the call and its object, for errors.
 	what string
 }
 
 func (r request) changes() bool { return r.method != http.MethodGet }
 
-// onSandbox is a request about a sandbox: method and verb are as worker/src/index.ts lists them.
+// onSandbox returns a request about a sandbox: worker/src/index.ts lists the methods and verbs.
 func onSandbox(h driver.Handle, method, verb, what string) request {
 	path := "/v1/instances/" + url.PathEscape(h.Instance) + "/ledgers/" + url.PathEscape(h.LedgerID) + "/sandboxes/" +
 		url.PathEscape(h.SandboxID)
@@ -171,12 +171,13 @@ func (w *Worker) call(ctx context.Context, r request, out any) error {
 	return nil
 }
 
-// send sends a request and returns its answer once that is a success.
+// send sends a request and returns its successful answer.
 func (w *Worker) send(ctx context.Context, r request, body []byte) (*http.Response, error) {
 	return signed(w, func() (*http.Response, error) { return w.sendOnce(ctx, r, body) })
 }
 
-// signed sends a request by try, which signs it, and once more with each other key while the Worker refuses it.
+// signed calls try, which signs and sends a request. It retries with each other key while the Worker refuses the
+// signature.
 func signed[T any](w *Worker, try func() (T, error)) (answer T, err error) {
 	for range w.signer.keys.size() {
 		key := w.signer.keys.current()
@@ -206,7 +207,7 @@ func (w *Worker) sendOnce(ctx context.Context, r request, body []byte) (*http.Re
 	return answer, nil
 }
 
-// lost is the error of a request whose answer did not come.
+// lost returns the error of a request without an answer.
 func lost(r request, err error) error {
 	code := sandbox.Unavailable
 	if r.changes() {
@@ -215,13 +216,13 @@ func lost(r request, err error) error {
 	return sandbox.Errorf(code, "cloudflare: %s: the Worker did not answer: %w", r.what, err)
 }
 
-// codes are those that a Worker may answer with.
+// codes are the error codes that a Worker may answer with.
 var codes = map[sandbox.Code]bool{
 	sandbox.Invalid: true, sandbox.NotFound: true, sandbox.Conflict: true, sandbox.CapacityExceeded: true,
 	sandbox.Unavailable: true, sandbox.UnknownOutcome: true, sandbox.Failed: true, sandbox.Internal: true,
 }
 
-// refusedError is that of a request whose signature a Worker does not accept.
+// refusedError is the error of a request whose signature the Worker does not accept.
 type refusedError struct{ said string }
 
 func (e *refusedError) Error() string {
@@ -229,7 +230,7 @@ func (e *refusedError) Error() string {
 		e.said + ")"
 }
 
-// refusal is the error of an answer that reports a failure.
+// refusal returns the error of an answer that reports a failure.
 func refusal(r request, answer *http.Response) error {
 	var f struct {
 		Code    sandbox.Code   `json:"code"`

@@ -21,16 +21,15 @@ import (
 )
 
 const (
-	// callLimit bounds one request with its repetitions.
+	// callLimit bounds one request with its retries.
 	callLimit = 2 * time.Minute
 	// maxAnswer bounds an answer, in bytes: the largest is a list of an account's applications.
 	maxAnswer = 16 << 20
-	// maxShown bounds what an error shows of an answer, in bytes.
+	// maxShown bounds the part of an answer that an error shows, in bytes.
 	maxShown = 1 << 10
 )
 
-// transport sends requests, repeats those that checkRetry allows, and turns answers that are no success into a
-// *refusal.
+// transport sends requests, retries those that checkRetry allows, and turns failures into a *refusal.
 type transport struct {
 	retrying *retryablehttp.Client
 	token    string
@@ -63,8 +62,8 @@ func newTransport(cfg Config) *transport {
 
 func (t *transport) close() { t.retrying.HTTPClient.CloseIdleConnections() }
 
-// checkRetry repeats requests that were refused for now, and those that are idempotent. It repeats no request that
-// creates something: the next deployment looks whether that exists.
+// checkRetry retries requests that were rate-limited, and idempotent ones. It does not retry a failed request that may
+// have created an object: the next deployment checks whether the object exists.
 func checkRetry(ctx context.Context, answer *http.Response, err error) (bool, error) {
 	if ctx.Err() != nil {
 		return false, ctx.Err()
@@ -78,7 +77,7 @@ func checkRetry(ctx context.Context, answer *http.Response, err error) (bool, er
 	return retryablehttp.DefaultRetryPolicy(ctx, answer, err)
 }
 
-// blocked reports that the token made too many calls: Cloudflare refuses all for longer than a call lasts.
+// blocked reports whether the token made too many calls: Cloudflare then refuses all calls for too long to wait.
 func blocked(answer *http.Response) bool {
 	wait, err := strconv.Atoi(answer.Header.Get("Retry-After"))
 	return err == nil && time.Duration(wait)*time.Second >= callLimit/4
@@ -105,7 +104,7 @@ func (t *transport) Do(r *http.Request) (*http.Response, error) {
 	return nil, newRefusal(answer.StatusCode, []byte(strings.ReplaceAll(string(body), t.token, "(token)")))
 }
 
-// methodOf tells what was asked for.
+// methodOf returns the method of a request.
 func methodOf(answer *http.Response, err error) (string, bool) {
 	if answer != nil && answer.Request != nil {
 		return answer.Request.Method, true
@@ -125,7 +124,7 @@ func (d details) Warn(msg string, kv ...any)  { d.log.Debug(msg, kv...) }
 func (d details) Info(msg string, kv ...any)  { d.log.Debug(msg, kv...) }
 func (d details) Debug(msg string, kv ...any) { d.log.Debug(msg, kv...) }
 
-// api calls what cloudflare-go has no types for: /containers, and the upload of a Worker with containers.
+// api makes the calls that cloudflare-go has no types for: /containers, and the upload of a Worker with containers.
 type api struct {
 	root      string // of the API
 	base      string // of the account
@@ -133,7 +132,7 @@ type api struct {
 	transport *transport
 }
 
-// call sends a JSON body, nil sends none, and reads an answer's result into out, unless that is nil.
+// call sends body as JSON, unless it is nil, and decodes the answer's result into out, unless that is nil.
 func (a *api) call(ctx context.Context, method, path string, body, out any) error {
 	if body == nil {
 		return a.send(ctx, method, path, "", nil, out)
@@ -155,7 +154,7 @@ func (a *api) send(ctx context.Context, method, path, contentType string, body [
 	return json.Unmarshal(envelope.Result, out)
 }
 
-// exchange sends a request and reads the answer, which may be empty unless it must be there.
+// exchange sends a request and decodes the answer. The answer may be empty unless must is set.
 func (a *api) exchange(ctx context.Context, method, url, contentType string, body []byte, out any, must bool) error {
 	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// application is a container application, as Cloudflare has it.
+// application is a container application, in the form of Cloudflare's API.
 type application struct {
 	ID      string `json:"id"`
 	Name    string `json:"name"`
@@ -39,12 +39,12 @@ func (a application) namespace() string {
 
 func (a application) grace() time.Duration { return time.Duration(a.RolloutGracePeriod) * time.Second }
 
-// policy is the application's. One that has none was made before there were two.
+// policy returns the application's policy. An application without one is older than the second policy.
 func (a application) policy() cloudflare.SchedulingPolicy {
 	return cmp.Or(cloudflare.SchedulingPolicy(a.SchedulingPolicy), cloudflare.PolicyDefault)
 }
 
-// describe notes an application in its site.
+// describe sets the fields of site that an application determines.
 func (a application) describe(site *cloudflare.Site) {
 	site.ApplicationID, site.Policy = a.ID, a.policy()
 	if a.policy() == cloudflare.PolicyDefault {
@@ -53,7 +53,7 @@ func (a application) describe(site *cloudflare.Site) {
 	}
 }
 
-// configuration is what containers run, and how large they are: by the name of a size, or by figures.
+// configuration is the image and the size of containers. The size has a name or figures.
 type configuration struct {
 	Image        string  `json:"image"`
 	InstanceType string  `json:"instance_type,omitempty"`
@@ -75,8 +75,8 @@ func configurationOf(want cloudflare.Deployment) configuration {
 	return c
 }
 
-// resources are those of a size by name, or of figures: Cloudflare may answer with the figures of a size that
-// was asked for by its name.
+// resources returns the size by its name or by its figures: Cloudflare may answer with figures for a size that was
+// requested by name.
 func (c configuration) resources() sandbox.Resources {
 	if r, named := sandbox.ResourcesOf(c.InstanceType); named {
 		r.PIDs = 0
@@ -93,7 +93,7 @@ func (c configuration) same(other configuration) bool {
 	return c.Image == other.Image && c.resources() == other.resources()
 }
 
-// listApplications returns all of the account's.
+// listApplications returns all applications of the account. name is for errors.
 func (d *Deployer) listApplications(ctx context.Context, name string) (all []application, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -118,7 +118,7 @@ type rolloutStep struct {
 	Description string `json:"description"`
 }
 
-// rolloutOf replaces containers in two steps, or in one when there is only one.
+// rolloutOf returns a rollout that replaces containers in two steps, or in one step if there is only one container.
 func rolloutOf(c configuration, maxInstances int) rollout {
 	r := rollout{Description: "Progressive update", Strategy: "rolling", TargetConfiguration: c, Kind: "full_auto"}
 	steps := []int{10, 100}
@@ -134,8 +134,8 @@ func rolloutOf(c configuration, maxInstances int) rollout {
 	return r
 }
 
-// isRolledOut reports whether a rollout to an application's configuration was begun. One that was never changed
-// needs none.
+// isRolledOut reports whether a rollout to an application's configuration was started. An application that was never
+// changed needs none.
 func (d *Deployer) isRolledOut(ctx context.Context, name string, a application) (bool, error) {
 	if a.Version <= 1 || a.policy() == cloudflare.PolicyDurableObject {
 		return true, nil
@@ -160,7 +160,7 @@ func begun(r rollout) time.Time {
 	return *r.CreatedAt
 }
 
-// applicationRequest makes or changes an application; what only one of both takes is left out of the other.
+// applicationRequest creates or changes an application. Each request omits the fields that only the other one has.
 type applicationRequest struct {
 	Name               string           `json:"name,omitempty"`
 	SchedulingPolicy   string           `json:"scheduling_policy"`
@@ -176,12 +176,12 @@ func requestOf(want cloudflare.Deployment) applicationRequest {
 	return applicationRequest{
 		SchedulingPolicy: string(cloudflare.PolicyDefault),
 		Configuration:    configurationOf(want), MaxInstances: want.MaxInstances,
-		Constraints:        map[string][]int{"tiers": {1, 2}}, // where wrangler has containers run
+		Constraints:        map[string][]int{"tiers": {1, 2}}, // where wrangler runs containers
 		RolloutGracePeriod: int64(want.RolloutGrace / time.Second),
 	}
 }
 
-// ensureApplication makes the application, or changes it and begins its rollout.
+// ensureApplication creates the application, or changes it and starts its rollout.
 func (d *Deployer) ensureApplication(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	if err := d.removeStale(ctx, s); err != nil {
 		return err
@@ -239,7 +239,7 @@ func (d *Deployer) makeApplication(ctx context.Context, want cloudflare.Deployme
 	return nil
 }
 
-// removeStale removes applications with our name whose Durable Objects are gone with a deleted Worker: no Worker can
+// removeStale removes applications with our name whose Durable Objects were deleted with their Worker. No Worker can
 // use them, and they make our name ambiguous.
 func (d *Deployer) removeStale(ctx context.Context, s *inventory) error {
 	for _, a := range slices.Clone(s.applications) {

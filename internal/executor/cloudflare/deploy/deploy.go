@@ -6,11 +6,11 @@
 //
 // Each part is found by the deployment's name, and the application also by the namespace of the Durable Objects: an
 // application keeps its namespace for ever, and a namespace has one application at most. So the next call continues
-// where one broke off, and Delete finds all that it left. Delete goes the other way: an application that outlives its
-// Worker prevents one for the next Worker of that name.
+// where one broke off, and Delete finds all remaining parts. Delete works in the other direction: an application that
+// outlives its Worker would block the application of the next Worker with that name.
 //
-// An application's change is two requests, of the new settings and of a rollout of them to the containers that
-// run. An application that was changed and has no rollout to its settings is one where the second is missing.
+// Changing an application takes two requests: one for the new settings, and one for their rollout to running
+// containers. If a changed application has no rollout to its settings, the second request is missing.
 //
 // Requests use cloudflare-go where it has types. Those for containers and for uploads of Workers are raw (api.go).
 package deploy
@@ -41,9 +41,9 @@ const BaseURL = "https://api.cloudflare.com/client/v4"
 
 var accountID = regexp.MustCompile(`^[0-9a-f]{32}$`)
 
-// Config says which account is deployed to.
+// Config configures a Deployer.
 type Config struct {
-	// AccountID is the account's: 32 hexadecimal digits.
+	// AccountID is the account's id: 32 hexadecimal digits.
 	AccountID string
 	// Token is an API token with the permissions of Permissions.
 	Token sandbox.Secret
@@ -53,30 +53,29 @@ type Config struct {
 	Registry string
 	// Engine has images that no registry has; nil means no engine.
 	Engine func() (image.Engine, error) `json:"-"`
-	// Guest is the program that is added to images; nil means the one of this build.
+	// Guest is the program to add to images; nil means the one of this build.
 	Guest []byte `json:"-"`
 	// HTTP carries the requests; nil means a client of its own.
 	HTTP   *http.Client `json:"-"`
 	Logger *slog.Logger `json:"-"` // nil means none; it never sees the token
-	// Grace is how much longer sandboxes go unused by their own clock than their leases allow; zero means
-	// cloudflare.DefaultGrace.
+	// Grace is added to the idle limits of leases for the Worker's own timers; zero means cloudflare.DefaultGrace.
 	Grace time.Duration
-	// SchedulingPolicy is for environments that are created from now on; "" means cloudflare.PolicyDefault.
+	// SchedulingPolicy applies to new environments; "" means cloudflare.PolicyDefault.
 	SchedulingPolicy cloudflare.SchedulingPolicy
-	// MaxInstances is how many containers of one environment of policy default run at once at most; zero means
+	// MaxInstances bounds the running containers of one environment of policy default; zero means
 	// cloudflare.DefaultMaxInstances.
 	MaxInstances int
-	// Attempts is how often a request is sent at most that may be repeated. Zero means 5.
+	// Attempts bounds how often a request that may be retried is sent. Zero means 5.
 	Attempts int
-	// Calls is how many calls this process makes in five minutes at most; the next ones wait. Zero means DefaultCalls.
+	// Calls bounds the calls of this process in five minutes; further calls wait. Zero means DefaultCalls.
 	Calls int
 	// Now is the clock for the expiry of registry credentials and cached answers; nil means time.Now.
 	Now func() time.Time `json:"-"`
-	// WaitMin and WaitMax bound the wait between attempts where Cloudflare names none. Zero means 500 ms and 10 s.
+	// WaitMin and WaitMax bound the wait between attempts if Cloudflare names none. Zero means 500 ms and 10 s.
 	WaitMin, WaitMax time.Duration
 }
 
-// FillIn reads what is not configured from the environment variables of Cloudflare's own tools.
+// FillIn fills empty fields from the environment variables of Cloudflare's own tools.
 func (c *Config) FillIn(getenv func(string) string) {
 	c.AccountID = cmp.Or(c.AccountID, getenv(EnvAccount))
 	c.Token = cmp.Or(c.Token, sandbox.Secret(getenv(EnvToken)))
@@ -84,7 +83,7 @@ func (c *Config) FillIn(getenv func(string) string) {
 	c.Registry = cmp.Or(c.Registry, getenv(EnvRegistry))
 }
 
-// AccountIDProblem says what is wrong with the id of an account, "" for nothing.
+// AccountIDProblem returns what is wrong with an account's id, "" if it is valid.
 func AccountIDProblem(id string) string {
 	if accountID.MatchString(id) {
 		return ""
@@ -92,7 +91,7 @@ func AccountIDProblem(id string) string {
 	return "must be 32 hexadecimal digits, as the dashboard shows them"
 }
 
-// BaseURLProblem says what is wrong with the address of the API, "" for nothing.
+// BaseURLProblem returns what is wrong with the address of the API, "" if it is valid.
 func BaseURLProblem(raw string) string {
 	if u, err := url.Parse(raw); err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
 		return "must be an https or http URL"
@@ -123,9 +122,9 @@ type Deployer struct {
 	buckets   *r2.BucketService
 	registry  *Registry
 	memory    memory
-	asking    chan struct{} // holds an element while one call asks for the subdomain
+	asking    chan struct{} // holds one value while a call asks for the subdomain
 	now       func() time.Time
-	// wait is how long the registry is waited for at first; 0 means as long as its client does.
+	// wait is the wait before the first retry at the registry; 0 means the default of registry.Client.
 	wait   time.Duration
 	engine func() (image.Engine, error)
 	guest  []byte
@@ -148,7 +147,7 @@ func New(cfg Config) (*Deployer, error) {
 	transport := newTransport(cfg)
 	options := []option.RequestOption{
 		option.WithBaseURL(cfg.BaseURL), option.WithAPIToken(string(cfg.Token)),
-		option.WithHTTPClient(transport), option.WithMaxRetries(0), // transport repeats what may be
+		option.WithHTTPClient(transport), option.WithMaxRetries(0), // transport retries
 	}
 	d := &Deployer{
 		account: cfg.AccountID,
@@ -174,7 +173,7 @@ func New(cfg Config) (*Deployer, error) {
 // Registry returns the account's registry.
 func (d *Deployer) Registry() *Registry { return d.registry }
 
-// Close releases the connections that nothing uses.
+// Close closes idle connections.
 func (d *Deployer) Close() error {
 	d.api.transport.close()
 	return nil
@@ -242,7 +241,7 @@ func (d *Deployer) Route(ctx context.Context, name string) (cloudflare.Site, err
 	return s.site(), nil
 }
 
-// find returns what there is of a deployment. Errors: NotFound, when it is nothing.
+// find returns the parts of a deployment. Errors: NotFound, when it has none.
 func (d *Deployer) find(ctx context.Context, name string) (*inventory, error) {
 	if err := cloudflare.CheckDeploymentName(name); err != nil {
 		return nil, err
@@ -273,7 +272,7 @@ func (d *Deployer) Delete(ctx context.Context, name string) error {
 	return d.RemoveImages(ctx, name)
 }
 
-// isAbsent reports that Cloudflare has answered that something is not there.
+// isAbsent reports whether Cloudflare answered that an object does not exist.
 func isAbsent(err error) bool {
 	var refused *refusal
 	return errors.As(err, &refused) && refused.status == http.StatusNotFound

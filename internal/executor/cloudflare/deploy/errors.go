@@ -13,10 +13,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Permission is a permission group of an API token, by the name that Cloudflare's API has for it.
+// Permission is a permission group of an API token, by its name in Cloudflare's API.
 type Permission string
 
-// Permissions are those that the token needs, all of them of the account.
+// Permissions are the permissions that the token needs, all at the level of the account.
 var Permissions = []Permission{permScripts, permContainers, permD1, permR2}
 
 const (
@@ -26,7 +26,7 @@ const (
 	permR2         Permission = "Workers R2 Storage Write"
 )
 
-// PermAnalytics is a permission that the token may have beside them: to compare usage with what Cloudflare counted.
+// PermAnalytics is an optional permission of the token, to compare usage with Cloudflare's figures.
 const PermAnalytics Permission = "Account Analytics Read"
 
 // refusal is an answer that reports a failure.
@@ -75,8 +75,8 @@ func (r *refusal) says(words ...string) bool {
 	return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(r.raw, w) })
 }
 
-// Cloudflare's own codes and words (its API reference, and what wrangler handles; read 2026-11). The API of containers
-// has one code, 1000, for many refusals, and a word for which one it is.
+// Cloudflare's error codes and words (from its API reference, and those that wrangler handles; read 2026-11). The API
+// of containers has one code, 1000, for many refusals. A word tells them apart.
 const (
 	codeTokenInvalid  = 1000
 	codeTokenUnknown  = 1001
@@ -95,14 +95,14 @@ const (
 
 // step is one request to Cloudflare.
 type step struct {
-	// what says it for errors, with the object.
+	// what describes the request and its object, for errors.
 	what string
-	// changes: when its answer is lost its outcome is unknown.
+	// changes reports that the request changes something: if its answer is lost, its outcome is unknown.
 	changes bool
 	needs   Permission
 }
 
-// fail gives an error of a step its code, and adds what was tried, where, and what to do.
+// fail gives the error of a step its code, and adds what was tried, where, and what to do.
 func (d *Deployer) fail(s step, err error) error {
 	if err == nil {
 		return nil
@@ -122,7 +122,7 @@ func (d *Deployer) fail(s step, err error) error {
 	}
 }
 
-// coded is the error of a step that Cloudflare refused.
+// coded returns the error of a step that Cloudflare refused.
 func (r *refusal) coded(was string, s step) error {
 	code, advice := sandbox.Failed, ""
 	denied := r.status == http.StatusUnauthorized || r.status == http.StatusForbidden
@@ -171,8 +171,7 @@ func (f *forbidden) Unwrap() error { return f.err }
 
 func (f *forbidden) coded() error { return sandbox.Errorf(sandbox.Forbidden, "%w", f) }
 
-// join makes one error of those of steps that were taken together. Permissions that are missing are named all
-// at once.
+// join combines the errors of concurrent steps into one, which names all missing permissions.
 func join(all ...error) error {
 	var missing *forbidden
 	var first error
@@ -194,7 +193,7 @@ func join(all ...error) error {
 	return first
 }
 
-// neverSent reports that there was no connection to send a request by.
+// neverSent reports whether the request failed before a connection was open.
 func neverSent(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"

@@ -9,25 +9,25 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// EnvAccount, EnvToken and EnvURL are the environment variables that Cloudflare's own tools take an account's
-// id, a token and the API's address from.
+// EnvAccount, EnvToken and EnvURL are the environment variables of Cloudflare's own tools for the account's id, the
+// token and the API's address.
 const (
 	EnvAccount = "CLOUDFLARE_ACCOUNT_ID"
 	EnvToken   = "CLOUDFLARE_API_TOKEN" //nolint:gosec // the name of a variable
 	EnvURL     = "CLOUDFLARE_API_BASE_URL"
 )
 
-// keyPurpose is what the Workers' keys are derived for.
+// keyPurpose is the purpose in the derivation of the Workers' keys.
 const keyPurpose = "signing keys of Cloudflare Workers"
 
-// Executor is the executor of one account, with what it owns.
+// Executor is the executor of one account, with the resources that it owns.
 type Executor struct {
 	*cloudflare.Executor
 	owned []io.Closer
 }
 
 // NewExecutor returns the executor of an account. It does not connect. The keys of Workers are derived from keys, so
-// every process with the same key file has the same ones. Close closes owned too. Errors: Invalid; as seal.Keys.
+// all processes with the same key file agree on them. Close also closes owned. Errors: Invalid; as seal.Keys.
 func NewExecutor(cfg Config, keys *seal.Keys, owned ...io.Closer) (*Executor, error) {
 	d, err := New(cfg)
 	if err != nil {

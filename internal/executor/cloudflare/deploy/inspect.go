@@ -10,22 +10,22 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// inventory is what there is of a deployment.
+// inventory has the existing parts of a deployment.
 type inventory struct {
 	name, account string
 	subdomain     string
 	worker        *worker // nil: absent
 	database      string  // its id; "": absent
 	bucket        bool
-	applications  []application // those of its name, and of its Worker's namespace
-	rolledOut     bool          // the application's settings
+	applications  []application // those with its name or its Worker's namespace
+	rolledOut     bool          // the application's settings are rolled out
 }
 
 func (s *inventory) empty() bool {
 	return s.worker == nil && s.database == "" && !s.bucket && len(s.applications) == 0
 }
 
-// look reads all parts concurrently, so that its error names all missing permissions.
+// inspect reads all parts concurrently, so that its error names all missing permissions.
 func (d *Deployer) inspect(ctx context.Context, name string) (*inventory, error) {
 	s := &inventory{name: name, account: d.account}
 	var everyApplication []application
@@ -61,7 +61,7 @@ func (d *Deployer) inspect(ctx context.Context, name string) (*inventory, error)
 	return s, err
 }
 
-// application is the one of the Worker's Durable Objects; nil: there is none.
+// application returns the application of the Worker's Durable Objects, or nil.
 func (s *inventory) application() *application {
 	for i, a := range s.applications {
 		if s.worker != nil && a.namespace() == s.worker.namespace {
@@ -99,7 +99,7 @@ func (s *inventory) site() cloudflare.Site {
 	return site
 }
 
-// subdomain is the account's of workers.dev, "" when it has none.
+// subdomain returns the account's workers.dev subdomain, "" if it has none.
 func (d *Deployer) subdomain(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()

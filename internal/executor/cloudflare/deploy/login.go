@@ -12,10 +12,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// EnvRegistry is the environment variable that Cloudflare's own tools take the address of the registry from.
+// EnvRegistry is the environment variable of Cloudflare's own tools for the address of the registry.
 const EnvRegistry = "CLOUDFLARE_CONTAINER_REGISTRY"
 
-// RegistryDomain is Cloudflare's registry, in which every account has repositories that begin with its id.
+// RegistryDomain is Cloudflare's registry, where the names of an account's repositories begin with its id.
 const RegistryDomain = "registry.cloudflare.com"
 
 // Credentials of the registry are requested as wrangler does, and replaced shortly before they expire.
@@ -24,7 +24,7 @@ const (
 	credentialReserve = 2 * time.Minute
 )
 
-// credentials are short-lived ones of the account's registry.
+// credentials are short-lived credentials for the account's registry.
 type credentials struct {
 	Host     string         `json:"registry_host"`
 	Username string         `json:"username"`
@@ -48,7 +48,7 @@ type Registry struct {
 func newRegistry(d *Deployer, cfg Config) *Registry {
 	r := &Registry{d: d, domain: cmp.Or(cfg.Registry, RegistryDomain), now: cfg.Now}
 	if api, err := url.Parse(cfg.BaseURL); err == nil && cfg.BaseURL != BaseURL {
-		r.apiHost = api.Host // an API server on one's own machine has a registry of its own
+		r.apiHost = api.Host // a local API server has a registry of its own
 	}
 	if r.now == nil {
 		r.now = time.Now
@@ -56,7 +56,7 @@ func newRegistry(d *Deployer, cfg Config) *Registry {
 	return r
 }
 
-// current returns credentials that hold, "" as host while there are none.
+// current returns valid credentials. Host is "" if there are none.
 func (r *Registry) current() credentials {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -73,7 +73,7 @@ func (r *Registry) forget() {
 	r.last = credentials{}
 }
 
-// credentials returns some that hold. Errors: as of every call of the API.
+// credentials returns valid credentials, and requests new ones if needed. Errors: as for every API call.
 func (r *Registry) credentials(ctx context.Context) (credentials, error) {
 	r.turn.Lock()
 	defer r.turn.Unlock()
@@ -107,16 +107,16 @@ func (r *Registry) Login(ctx context.Context) (string, sandbox.Secret, error) {
 	return c.Username, c.Password, err
 }
 
-// Host returns the registry's address, host[:port]. Errors: as of every call of the API.
+// Host returns the registry's address, host[:port]. Errors: as for every API call.
 func (r *Registry) Host(ctx context.Context) (string, error) {
 	c, err := r.credentials(ctx)
 	return c.Host, err
 }
 
-// Has reports whether a name or reference is of the account's part of its registry. It does not connect.
+// Has reports whether a name or reference is in the account's part of the registry. It does not connect.
 func (r *Registry) Has(ref string) bool { return r.within(ref) != "" }
 
-// within returns a reference without the registry's address, "" for one that is not the account's.
+// within returns a reference without the registry's address, "" if it is not in the account's part of the registry.
 func (r *Registry) within(ref string) string {
 	host, path, _ := strings.Cut(ref, "/")
 	if !strings.HasPrefix(path, r.d.account+"/") || (host != r.domain && (host != r.apiHost || host == "")) {

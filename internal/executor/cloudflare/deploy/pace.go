@@ -8,10 +8,10 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// A token that makes more than 1,200 calls in five minutes is refused everything for the next five, Terraform and other
-// programs that share it included (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11). So a
-// process makes at most DefaultCalls: half of them at once, the others at an even pace. The rest of the 1,200 are left
-// to others.
+// Cloudflare blocks a token for five minutes after 1,200 calls in five minutes
+// (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11). This also affects Terraform and other
+// programs that share the token. So a process makes at most DefaultCalls: half of them as a burst, the others at an
+// even pace. The other programs can use the rest of the 1,200.
 const (
 	DefaultCalls = 1000
 	callWindow   = 5 * time.Minute

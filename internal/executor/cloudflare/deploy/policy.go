@@ -11,7 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// pinnedRequest makes an application of policy durable_object, which has no other settings. Its id is its namespace's.
+// pinnedRequest creates an application of policy durable_object, which has no other settings. The application's id is
+// that of its namespace.
 type pinnedRequest struct {
 	Name             string         `json:"name"`
 	SchedulingPolicy string         `json:"scheduling_policy"`
@@ -32,12 +33,13 @@ func policyOf(want cloudflare.Deployment) cloudflare.SchedulingPolicy {
 	return want.Policy
 }
 
-// startsAs reports whether the starts of a Worker choose as wanted.
+// startsAs reports whether a Worker has the wanted policy and images.
 func (w *worker) startsAs(want cloudflare.Deployment) bool {
 	return w.policy == policyOf(want) && maps.Equal(w.images, want.Images)
 }
 
-// startBindings record what starts choose from: the map of images cannot be read back.
+// startBindings returns the bindings that record the policy and the images of starts: the map of images cannot be read
+// back.
 func startBindings(want cloudflare.Deployment) (all []map[string]string) {
 	record := func(name, text string) {
 		all = append(all, map[string]string{"name": name, "type": "plain_text", "text": text})
@@ -51,8 +53,8 @@ func startBindings(want cloudflare.Deployment) (all []map[string]string) {
 	return all
 }
 
-// findPinned finds the application of a Worker's Durable Objects by their namespace where no list has it: the id of one
-// of policy durable_object is its namespace's.
+// findPinned finds the application of a Worker's Durable Objects by their namespace if no list has it: under policy
+// durable_object, the id of an application is that of its namespace.
 func (d *Deployer) findPinned(ctx context.Context, s *inventory) error {
 	if s.worker == nil || s.application() != nil {
 		return nil
@@ -72,10 +74,10 @@ func (d *Deployer) findPinned(ctx context.Context, s *inventory) error {
 }
 
 const (
-	// startsLimit bounds how long an image takes to be prepared for starts, startsPause is between two looks at it.
+	// startsLimit bounds the preparation of an image for starts. startsPause is the pause between two polls.
 	startsLimit = 10 * time.Minute
 	startsPause = 2 * time.Second
-	// startsReady is what Cloudflare says of one that is.
+	// startsReady is the status of a prepared image.
 	startsReady = "ready"
 )
 

@@ -16,14 +16,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// repository is where all prepared images of an account are, so that what environments have in common is sent and
-// stored once. Each has a tag of its own for each deployment that uses it: removing that leaves the others alone.
+// repository holds all prepared images of an account, so that common layers are pushed and stored once. An image has a
+// separate tag for each deployment that uses it: removing one tag does not affect the other deployments.
 const repository = "sandbox-environments"
 
-// tagOf names an image of a deployment: by that and by what it is made of.
+// tagOf returns the tag of a deployment's image. key identifies the image's content.
 func tagOf(name, key string) string { return name + "." + key }
 
-// shelf is the repository of prepared images, as it is reached now.
+// shelf is the repository of prepared images, with a client that has current credentials.
 type shelf struct {
 	client *registry.Client
 	host   string
@@ -70,7 +70,7 @@ func (d *Deployer) onShelf(ctx context.Context, what string, do func(*shelf) err
 	}
 }
 
-// advice is what to do about a registry's failure that is not the image's.
+// advice returns what to do about a failure of the registry itself.
 func advice(code sandbox.Code) string {
 	switch code {
 	case sandbox.Unavailable, sandbox.Timeout:
@@ -106,7 +106,7 @@ func (d *Deployer) Prepare(
 	return p, d.prune(ctx, name, tag, keep)
 }
 
-// digestOf is what a reference or an engine's id has behind its name.
+// digestOf returns the digest of a reference. An engine's id has no name before it and stays as it is.
 func digestOf(ref string) string { return ref[strings.LastIndex(ref, "@")+1:] }
 
 func (d *Deployer) prepareOn(ctx context.Context, s *shelf, ref, tag string,
@@ -154,11 +154,11 @@ func readFailed(ref string, err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "read image %s: %w", ref, err)
 }
 
-// base is an image that one is to be prepared of.
+// base is the image that a prepared image is made from.
 type base struct {
 	img v1.Image
 	ref string
-	// own: it is in the account's registry.
+	// own reports that it is in the account's registry.
 	own   bool
 	close func() error
 }
@@ -210,7 +210,7 @@ func atOrigin(code sandbox.Code, err error) error {
 	return e
 }
 
-// notFound gives NotFound its reason.
+// notFound adds the reason to a NotFound error.
 func notFound(err error) error {
 	if sandbox.CodeOf(err) != sandbox.NotFound {
 		return err

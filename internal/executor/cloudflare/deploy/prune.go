@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// prune removes a deployment's images but the one of a tag, those that keep keeps, and the one that its application
-// has: instances that are started before the rollout has reached them need that.
+// prune removes a deployment's images, except the one with the tag, those that keep reports, and those of applications:
+// instances that start before a rollout has reached them need their application's image.
 func (d *Deployer) prune(ctx context.Context, name, tag string, keep func(digest string) bool) error {
 	all, err := d.listApplications(ctx, name)
 	if err != nil {
@@ -41,8 +41,8 @@ func (d *Deployer) RemoveImages(ctx context.Context, name string) error {
 }
 
 // dropTags removes the tags of a deployment except those to keep. The registry's garbage collection then removes images
-// without tags, and layers that no image has. always starts the collection although no tag was there: an earlier call
-// may have broken off before that.
+// without tags, and layers that no image has. always starts the collection even if no tag was removed: an earlier call
+// may have broken off before it.
 func (d *Deployer) dropTags(
 	ctx context.Context, name string, always bool, stays func(*shelf, string) (bool, error),
 ) error {
@@ -75,7 +75,7 @@ func (d *Deployer) dropTags(
 			return nil
 		}
 		switch err := s.client.Collect(ctx, s.host); sandbox.CodeOf(err) {
-		case sandbox.NotFound, sandbox.Forbidden: // it frees room by itself
+		case sandbox.NotFound, sandbox.Forbidden: // this registry frees space by itself
 			return nil
 		default:
 			return err

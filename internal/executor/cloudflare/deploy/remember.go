@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// subdomainKept is how long the account's subdomain is cached: it is chosen once. A reconciler looks
-// every few seconds, and an account may make 1,200 calls in 5 minutes
+// subdomainKept is how long the account's subdomain is cached: it is chosen only once. A reconciler polls every few
+// seconds, and an account may make 1,200 calls in 5 minutes
 // (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11).
 const subdomainKept = time.Hour
 
@@ -19,7 +19,7 @@ type memory struct {
 	doubted map[string]bool
 }
 
-// kept is an answer and when it is to be asked for again.
+// kept is a cached answer with its expiry.
 type kept[T any] struct {
 	answer T
 	until  time.Time
@@ -31,7 +31,7 @@ func (m *memory) doubts(name string) bool {
 	return m.doubted[name]
 }
 
-// trust notes that a Worker has a route.
+// trust records that a Worker has a route.
 func (m *memory) trust(name string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,7 +59,7 @@ func (d *Deployer) keptSubdomain(ctx context.Context) (string, error) {
 	case <-ctx.Done():
 		return "", d.failSubdomain(ctx.Err())
 	}
-	if known, ok := d.knownSubdomain(); ok { // another call has asked meanwhile
+	if known, ok := d.knownSubdomain(); ok { // another call has asked
 		return known, nil
 	}
 	found, err := d.subdomain(ctx)

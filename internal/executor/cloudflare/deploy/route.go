@@ -13,17 +13,17 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 )
 
-// routesAtOnce is how many Workers are asked about at the same time.
+// routesAtOnce is how many routes are requested at the same time.
 const routesAtOnce = 8
 
-// route tells whether a Worker answers at workers.dev. An API server that runs Workers on its own machine says
-// where instead, beside what Cloudflare says.
+// route tells whether a Worker answers at workers.dev. A local API server, which runs Workers on its own machine, also
+// returns their address.
 type route struct {
 	Enabled  bool   `json:"enabled"`
 	LocalURL string `json:"local_url"`
 }
 
-// url is where a Worker answers, "" when it does not.
+// url returns the address of a Worker, "" if it has no route.
 func (r route) url(name, subdomain string) string {
 	if !r.Enabled {
 		return ""
@@ -46,7 +46,7 @@ func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, 
 	var p workers.ScriptSubdomainNewParams
 	p.AccountID.Value, p.AccountID.Present = d.account, true
 	p.Enabled.Value, p.Enabled.Present = true, true
-	p.PreviewsEnabled.Present = true // and false: an older version would answer there
+	p.PreviewsEnabled.Present = true // and false: previews would serve older versions
 	if _, err := d.workers.Scripts.Subdomain.New(ctx, want.Name, p); err != nil {
 		return d.fail(
 			step{what: "Worker " + want.Name + ": give it its workers.dev route", changes: true, needs: permScripts}, err)
@@ -55,7 +55,7 @@ func (d *Deployer) ensureRoute(ctx context.Context, want cloudflare.Deployment, 
 	if err != nil {
 		return d.fail(step{what: "Worker " + want.Name + ": read its route", needs: permScripts}, err)
 	}
-	r.Enabled = true // what reads may not have heard of it yet
+	r.Enabled = true // a read may not see the new route yet
 	s.worker.route = r
 	d.memory.trust(want.Name)
 	return nil
@@ -88,11 +88,12 @@ func (d *Deployer) List(ctx context.Context, ledgerID string) ([]cloudflare.Site
 // listedScript is a Worker in a list.
 type listedScript struct {
 	ID       string `json:"id"`
-	LocalURL string `json:"local_url"` // as route has it
+	LocalURL string `json:"local_url"` // as in route
 }
 
-// sites returns where Workers answer. It assumes that each has a route, and asks only for those that did not answer: so
-// the number of calls does not grow with the number of Workers. A Worker that is deleted meanwhile has no URL.
+// sites returns the addresses of Workers. It assumes that each has a route, and asks only about those that did not
+// answer, so the number of calls does not grow with the number of Workers. A Worker that is deleted meanwhile has no
+// URL.
 func (d *Deployer) sites(
 	ctx context.Context, scripts []listedScript, applications []application, subdomain string,
 ) ([]cloudflare.Site, error) {

@@ -21,7 +21,7 @@ const (
 	objectsPerPage = 1000
 )
 
-// findDatabase returns the id of the database, "" when there is none.
+// findDatabase returns the id of the database, "" if there is none.
 func (d *Deployer) findDatabase(ctx context.Context, name string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -90,7 +90,7 @@ func (d *Deployer) ensureBucket(ctx context.Context, want cloudflare.Deployment,
 	p.Name.Value, p.Name.Present = want.Name, true
 	_, err := d.buckets.New(ctx, p)
 	var refused *refusal
-	if errors.As(err, &refused) && refused.has(codeBucketExists) { // another call made it, or R2's list is late
+	if errors.As(err, &refused) && refused.has(codeBucketExists) { // another call created it, or R2's list is late
 		err = nil
 	}
 	s.bucket = err == nil
@@ -119,7 +119,7 @@ func (d *Deployer) removeBucket(ctx context.Context, s *inventory) error {
 	return d.fail(step{what: "delete R2 bucket " + s.name, changes: true, needs: permR2}, err)
 }
 
-// removeObjects deletes a bucket's first page of objects, and returns how many those were.
+// removeObjects deletes a bucket's first page of objects, and returns their number.
 func (d *Deployer) removeObjects(ctx context.Context, bucket string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()

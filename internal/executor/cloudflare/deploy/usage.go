@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// usageQuery asks for what is billed, by day: what containers used, with the machines that run them
+// usageQuery asks for the billed usage by day: that of containers and of the machines that run them
 // (developers.cloudflare.com/analytics/graphql-api/tutorials/querying-container-metrics, read 2026-11).
 const usageQuery = `query ContainersUsage($account: String!, $applications: [String!], $from: Date!, $last: Date!) {
   viewer {
@@ -29,7 +29,7 @@ const usageQuery = `query ContainersUsage($account: String!, $applications: [Str
   }
 }`
 
-// usageAnswer is the answer to usageQuery. A query that is refused is answered with errors, and status 200.
+// usageAnswer is the answer to usageQuery. A refused query has errors, and status 200.
 type usageAnswer struct {
 	Data struct {
 		Viewer struct {
@@ -64,7 +64,7 @@ const (
 	bytesOfDiskMB   = 1e6
 )
 
-// meteredAtOnce is how many applications one query is about: ten days of them are the 10,000 groups of an answer.
+// meteredAtOnce is the number of applications in one query: ten days of 1,000 are the 10,000 groups of an answer.
 const meteredAtOnce = 1000
 
 // Metered implements cloudflare.Deployer, with one call and one query for up to 1,000 deployments.
@@ -117,7 +117,7 @@ func (g usageGroup) metered() (driver.Metered, error) {
 	}, err
 }
 
-// askUsage sends usageQuery. It turns what the query is refused with into a *refusal.
+// askUsage sends usageQuery. It turns the errors of a refused query into a *refusal.
 func (d *Deployer) askUsage(ctx context.Context, variables map[string]any) (answer usageAnswer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()

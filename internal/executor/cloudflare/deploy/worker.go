@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// mainModule is what the script is called in an upload.
+	// mainModule is the name of the script in an upload.
 	mainModule = "worker.js"
-	// migrationTag names the state of the Durable Objects' classes: the first one makes the class.
+	// migrationTag names the state of the Durable Objects' classes: the first one creates the class.
 	migrationTag = "v1"
-	// resetDelay is for how long Durable Objects that are at work are left alone when a new script is deployed.
+	// resetDelay is how long the deployment of a new script waits before it resets busy Durable Objects.
 	resetDelay = 5 * time.Minute
 	// maxScript bounds a Worker, in bytes (developers.cloudflare.com/workers/platform/limits, read 2026-11).
 	maxScript = 64 << 20
 )
 
-// settings are what a Worker has to be bound to, and by what rules it runs.
+// settings are the bindings of a Worker, and its runtime settings.
 type settings struct {
 	database, bucket, instance, class, compatibilityDate, migrationTag string
 	key                                                                bool
@@ -46,22 +46,22 @@ func (s *inventory) settings() settings {
 	}
 }
 
-// worker is the version of a Worker that is deployed.
+// worker is the deployed version of a Worker.
 type worker struct {
 	settings
 	version, namespace      string
 	scriptDigest, keyDigest string
 	variables               map[string]string
-	// policy and images are what its starts were deployed for.
+	// policy and images are the scheduling policy and the images that it was uploaded for.
 	policy cloudflare.SchedulingPolicy
 	images map[string]string
 	route
 }
 
-// ours reports whether it was deployed from here.
+// ours reports whether this program deployed the Worker.
 func (w *worker) ours() bool { return w.instance != "" || w.class == cloudflare.ClassSandbox }
 
-// findWorker returns nil where there is none.
+// findWorker returns nil if there is no Worker.
 func (d *Deployer) findWorker(ctx context.Context, name string) (*worker, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -132,7 +132,7 @@ func (w *worker) bind(b workers.ScriptVersionGetResponseResourcesBinding) {
 	}
 }
 
-// scriptDigest names the script that is deployed.
+// scriptDigest returns the digest of the deployed script.
 func (d *Deployer) scriptDigest(ctx context.Context, name string) (string, error) {
 	var p workers.ScriptContentGetParams
 	p.AccountID.Value, p.AccountID.Present = d.account, true
@@ -145,7 +145,7 @@ func (d *Deployer) scriptDigest(ctx context.Context, name string) (string, error
 	return cloudflare.ScriptDigest(script), err
 }
 
-// readScript returns the first module of a Worker: ours have one.
+// readScript returns the first module of a Worker: ours have only one.
 func readScript(answer *http.Response) ([]byte, error) {
 	body := io.LimitReader(answer.Body, maxScript)
 	kind, parameters, err := mime.ParseMediaType(answer.Header.Get("Content-Type"))
@@ -159,7 +159,7 @@ func readScript(answer *http.Response) ([]byte, error) {
 	return io.ReadAll(part)
 }
 
-// ensureWorker uploads the Worker unless it is as wanted.
+// ensureWorker uploads the Worker unless it matches want.
 func (d *Deployer) ensureWorker(ctx context.Context, want cloudflare.Deployment, s *inventory) error {
 	w := s.worker
 	if w != nil && w.settings == s.settings() && w.scriptDigest == cloudflare.ScriptDigest(want.Script) &&
@@ -182,7 +182,7 @@ func (d *Deployer) ensureWorker(ctx context.Context, want cloudflare.Deployment,
 		return d.fail(st, err)
 	}
 	uploaded, err := d.version(ctx, want.Name, asUUID(answer.DeploymentID))
-	if isAbsent(err) { // not seen everywhere yet
+	if isAbsent(err) { // not visible everywhere yet
 		return sandbox.Errorf(sandbox.Unavailable,
 			"cloudflare: account %s: Worker %s: its new version cannot be read yet: %w", d.account, want.Name, err)
 	}
@@ -201,7 +201,7 @@ func (d *Deployer) ensureWorker(ctx context.Context, want cloudflare.Deployment,
 	return nil
 }
 
-// asUUID writes 32 hexadecimal digits as a UUID.
+// asUUID formats 32 hexadecimal digits as a UUID.
 func asUUID(id string) string {
 	if len(id) != 32 {
 		return id
@@ -209,7 +209,7 @@ func asUUID(id string) string {
 	return id[:8] + "-" + id[8:12] + "-" + id[12:16] + "-" + id[16:20] + "-" + id[20:]
 }
 
-// metadata is the upload's description, as Cloudflare takes it.
+// metadata is the description of an upload, in Cloudflare's form.
 type metadata struct {
 	MainModule         string              `json:"main_module"`
 	Bindings           []map[string]string `json:"bindings"`
@@ -266,7 +266,7 @@ func (s *inventory) metadata(want cloudflare.Deployment) metadata {
 	return m
 }
 
-// upload is the body of the request, and its type.
+// upload returns the body of an upload, and its content type.
 func upload(script []byte, m metadata) (body []byte, contentType string, err error) {
 	described, err := json.Marshal(m)
 	if err != nil {
@@ -292,7 +292,7 @@ func upload(script []byte, m metadata) (body []byte, contentType string, err err
 	return b.Bytes(), form.FormDataContentType(), err
 }
 
-// removeWorker removes it with its Durable Objects.
+// removeWorker removes the Worker with its Durable Objects.
 func (d *Deployer) removeWorker(ctx context.Context, s *inventory) error {
 	if s.worker == nil {
 		return nil

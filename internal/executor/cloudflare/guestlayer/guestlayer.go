@@ -1,8 +1,8 @@
-// Package guestlayer makes of any image for linux/amd64 what a sandbox on Cloudflare runs: the same image with one more
-// layer, which has the guest and the directories of its user.
+// Package guestlayer turns any image for linux/amd64 into one that a sandbox on Cloudflare can run. It adds a layer
+// with the guest and the directories of its user.
 //
-// What it makes depends on nothing but the image and the guest, so that making it again gives the same digest, and
-// layers that a registry has are not sent again.
+// The result depends only on the image and the guest. So a repetition gives the same digest, and layers that a registry
+// has are not pushed again.
 package guestlayer
 
 import (
@@ -25,30 +25,30 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Platform is what Cloudflare runs images of.
+// Platform is the only platform whose images Cloudflare runs.
 const Platform = "linux/amd64"
 
-// recipe changes whenever the same image and guest would give another one.
+// recipe must change whenever the same image and guest give another result.
 const recipe = "outfit/2"
 
 const (
-	// user is whom process 1 begins as. It takes another user before it runs anything.
+	// user is the user that process 1 starts as. It switches to another user before it runs anything.
 	user = "0:0"
-	// userID is whom commands run as, and who owns the directories.
+	// userID is the user that runs commands and owns the directories.
 	userID = 1000
 
 	labelBase = "io.sandbox-lease.base-digest"
 )
 
-// Key names what Add makes of an image, known by its digest or its id on an engine, with a guest: 32 hexadecimal
-// digits.
+// Key identifies the result of Add for an image and a guest, by 32 hexadecimal digits. digest is the image's digest, or
+// its id on an engine.
 func Key(digest string, guest []byte) string {
 	program := sha256.Sum256(guest)
 	sum := sha256.Sum256(fmt.Appendf(nil, "%s\n%s\n%x", recipe, digest, program))
 	return hex.EncodeToString(sum[:16])
 }
 
-// Check refuses an image for another platform. Errors: Invalid, naming the one it is for.
+// Check rejects an image for another platform. Errors: Invalid, naming the image's platform.
 func Check(ref string, img v1.Image) error {
 	config, err := img.ConfigFile()
 	if err != nil {
@@ -57,7 +57,7 @@ func Check(ref string, img v1.Image) error {
 	return CheckPlatform(ref, config.OS, config.Architecture)
 }
 
-// CheckPlatform refuses another platform for an image. Errors: Invalid.
+// CheckPlatform rejects an image whose platform Cloudflare does not run. Errors: Invalid.
 func CheckPlatform(ref, os, architecture string) error {
 	if is := os + "/" + architecture; is != Platform {
 		return sandbox.Errorf(sandbox.Invalid,
@@ -83,7 +83,8 @@ func Has(img v1.Image) (bool, error) {
 	return false, nil
 }
 
-// Add adds the guest to an image. Nothing of the image is read but its description. Errors: those of reading it.
+// Add adds the guest to an image. It reads only the image's manifest and configuration, and returns errors of reading
+// them.
 func Add(base v1.Image, program []byte) (v1.Image, error) {
 	digest, err := base.Digest()
 	if err != nil {
@@ -111,12 +112,12 @@ func Add(base v1.Image, program []byte) (v1.Image, error) {
 	return mutate.Config(dressed, settings(config.Config, digest))
 }
 
-// settings are those of the image, but for what the guest sees to.
+// settings returns the image's settings, except those that the guest replaces.
 func settings(c v1.Config, base v1.Hash) v1.Config {
 	c.User, c.Entrypoint, c.Cmd = user, nil, nil
 	c.Healthcheck = &v1.HealthConfig{Test: []string{"NONE"}}
 	c.Volumes = nil // an anonymous volume would hide the directories
-	// The local runtime wants a port that is exposed.
+	// The local runtime reaches only exposed ports.
 	exposed := map[string]struct{}{fmt.Sprintf("%d/tcp", guest.Port): {}}
 	maps.Copy(exposed, c.ExposedPorts)
 	c.ExposedPorts = exposed
@@ -130,7 +131,7 @@ func settings(c v1.Config, base v1.Hash) v1.Config {
 	return c
 }
 
-// layerOf packs the guest and the directories. What is above them is left as the image has it.
+// layerOf packs the guest and the directories. It does not change their parent directories.
 func layerOf(program []byte, of types.MediaType) (v1.Layer, error) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
