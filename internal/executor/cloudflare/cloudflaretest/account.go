@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
 )
 
-// Account is a Cloudflare account on this machine: what is deployed to it runs.
+// Account is a Cloudflare account on this machine. Its deployments run.
 type Account struct {
 	*localaccount.Account
 	ID string
@@ -38,7 +38,7 @@ func StartAccountWith(t testing.TB, outside string) *Account {
 	return &Account{Account: a, ID: localaccount.ID}
 }
 
-// ImageID returns how an environment names an image that nothing but the engine has.
+// ImageID returns the name for environments of an image that only the engine has.
 func ImageID(t testing.TB, image string) string {
 	t.Helper()
 	found, err := dockertest.Engine(t).ImageInspect(t.Context(), image)
@@ -48,7 +48,7 @@ func ImageID(t testing.TB, image string) string {
 	return found.ID
 }
 
-// Query asks the account's one database, as anybody with the account's token may.
+// Query queries the account's only database through the API.
 func (a *Account) Query(t testing.TB, statement string, params ...any) []map[string]any {
 	t.Helper()
 	var all []struct{ UUID string }
@@ -65,7 +65,7 @@ func (a *Account) Query(t testing.TB, statement string, params ...any) []map[str
 	return answers[0].Results
 }
 
-// call asks the account's API, as anybody with its token may.
+// call sends a request to the account's API and decodes the result.
 func (a *Account) call(t testing.TB, method, path, body string, result any) {
 	t.Helper()
 	answer := a.send(t, method, path, "application/json", strings.NewReader(body))
@@ -79,7 +79,7 @@ func (a *Account) call(t testing.TB, method, path, body string, result any) {
 	}
 }
 
-// send sends a request to the account's API. Its caller closes the answer.
+// send sends a request to the account's API. The caller closes the answer.
 func (a *Account) send(t testing.TB, method, path, contentType string, body io.Reader) *http.Response {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), method, a.URL+"/accounts/"+a.ID+path, body)

@@ -21,7 +21,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Changes to a deployment from outside, with the account's token and nothing of ours.
+// Changes to a deployment from outside, with only the account's token.
 
 // application has the fields of a container application that change here.
 type application struct {
@@ -62,7 +62,7 @@ func (a *Account) ChangeApplication(t testing.TB, instanceType string, maxInstan
 	return image
 }
 
-// pushVariant pushes an image that runs as the application's does and is another one.
+// pushVariant pushes an image that behaves like the application's image but has another digest.
 func (a *Account) pushVariant(t testing.TB, app application) (image string) {
 	t.Helper()
 	current, err := name.NewDigest(app.Configuration.Image)
@@ -97,7 +97,7 @@ func (a *Account) pushVariant(t testing.TB, app application) (image string) {
 	return current.Context().Name() + "@" + digest.String()
 }
 
-// ChangeScript uploads the account's one Worker with more code in it. What it is bound to stays.
+// ChangeScript uploads the account's only Worker with more code. Its bindings stay.
 func (a *Account) ChangeScript(t testing.TB, more string) {
 	t.Helper()
 	path := "/workers/scripts/" + a.application(t).Name
@@ -132,7 +132,7 @@ func (a *Account) ChangeScript(t testing.TB, more string) {
 	}
 }
 
-// script returns what a Worker's module is called, and what is in it.
+// script returns the name of a Worker's module, and its content.
 func (a *Account) script(t testing.TB, path string) (module, content string) {
 	t.Helper()
 	answer := a.send(t, http.MethodGet, path+"/content/v2", "", strings.NewReader(""))

@@ -1,9 +1,9 @@
-// Package cloudflaretest runs the Worker on this machine, for tests: the real runtime, workerd, by Miniflare,
-// with real containers on the local Docker Engine. Its containers are called workerd-NAME-Sandbox-…, and
-// are removed with it.
+// Package cloudflaretest runs the Worker on this machine, for tests. Miniflare starts the real runtime, workerd, with
+// real containers on the local Docker Engine. Containers are called workerd-NAME-Sandbox-…, and are removed with the
+// Worker.
 //
-// What is Cloudflare's own stays unproven by it: capacity, instance sizes, rollouts, when a Durable Object is
-// thrown out of memory, and whether a container without internet really has none.
+// It cannot prove Cloudflare's own behavior: capacity, instance sizes, rollouts, when a Durable Object is evicted from
+// memory, and whether a container without internet access really has none.
 package cloudflaretest
 
 import (
@@ -33,33 +33,33 @@ import (
 // patience bounds every wait for the server; it is generous because test machines are busy.
 const patience = 3 * time.Minute
 
-// Config says what to run. Its zero value runs the built Worker with sandboxes of busybox.
+// Config configures a Server. Its zero value runs the built Worker with sandboxes of busybox.
 type Config struct {
 	// NoKey deploys the Worker without SIGNING_KEY.
 	NoKey bool
-	// Key and Instance are what the Worker is deployed with; empty means some of its own.
+	// Key and Instance are the values that the Worker is deployed with; empty means generated ones.
 	Key      sandbox.Secret
 	Instance string
-	// OlderKey is one that the Worker accepts, too; empty means none.
+	// OlderKey is another key that the Worker accepts; empty means none.
 	OlderKey sandbox.Secret
-	// Image is what sandboxes run; empty means busybox with the guest.
+	// Image is the image of sandboxes; empty means busybox with the guest.
 	Image string
-	// Script is a Worker to run in place of the built one; its Durable Object's class is called Sandbox, too.
+	// Script is a Worker to run in place of the built one. Its Durable Object's class must also be called Sandbox.
 	Script string
-	// Append is code that follows the Worker's, such as a change of the platform below it.
+	// Append is code that is appended to the Worker's, such as a change of the platform's interfaces.
 	Append string
-	// Check is how often a sandbox that is awake looks after itself; zero means as deployments do.
+	// Check is the interval of alarms of awake sandboxes; zero means that of deployments.
 	Check time.Duration
-	// Outside is the address of a server that stands in for the Internet: what the Worker fetches goes there, with the
-	// header X-Outside-Origin. Empty means the Internet.
+	// Outside is the address of a server that stands in for the Internet: requests of the Worker go there, with the header
+	// X-Outside-Origin. Empty means the Internet.
 	Outside string
 }
 
-// Server is a Worker that runs.
+// Server is a running Worker.
 type Server struct {
 	URL, Instance string
 	Key           sandbox.Secret
-	// Stop ends it, with its containers. The end of the test does so, too.
+	// Stop ends the Worker and its containers. The end of the test also calls it.
 	Stop func()
 
 	t       testing.TB
@@ -77,8 +77,8 @@ func Need(t testing.TB) {
 	}
 }
 
-// Start runs a Worker until the test ends. It skips the test unless SANDBOX_TEST_ALL is set; then it fails it
-// where Node.js or a build is missing, and says what to do.
+// Start runs a Worker until the test ends. It skips the test unless SANDBOX_TEST_ALL is set. It fails the test if
+// Node.js or a build is missing, and says what to do.
 func Start(t testing.TB, cfg Config) *Server {
 	t.Helper()
 	Need(t)
@@ -138,7 +138,7 @@ func Start(t testing.TB, cfg Config) *Server {
 	return s
 }
 
-// milliseconds writes a duration for the Worker, "" for zero.
+// milliseconds formats a duration for the Worker, "" for zero.
 func milliseconds(d time.Duration) string {
 	if d == 0 {
 		return ""
@@ -146,7 +146,7 @@ func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(d.Milliseconds(), 10)
 }
 
-// run starts the server; it ends with its standard input, which end closes.
+// run starts the server. The server ends when end closes its standard input.
 func (s *Server) run(config string) (end func()) {
 	s.t.Helper()
 	program := filepath.Join(workerDir(s.t), "local.mjs")
@@ -188,7 +188,7 @@ func (s *Server) run(config string) (end func()) {
 	}
 }
 
-// read takes an answer of the server: where it listens.
+// read reads the server's address from its next answer.
 func (s *Server) read() {
 	s.t.Helper()
 	var answer struct {
@@ -200,7 +200,7 @@ func (s *Server) read() {
 	s.URL = strings.TrimSuffix(answer.URL, "/")
 }
 
-// line returns the next line that the server writes, "" when it has ended.
+// line returns the next line that the server writes, "" if it has ended.
 func (s *Server) line() string {
 	s.t.Helper()
 	select {
@@ -212,7 +212,7 @@ func (s *Server) line() string {
 	}
 }
 
-// Query asks the Worker's database.
+// Query queries the Worker's database.
 func (s *Server) Query(statement string) []map[string]any {
 	s.t.Helper()
 	command, err := json.Marshal(map[string]string{"query": statement})
@@ -231,7 +231,7 @@ func (s *Server) Query(statement string) []map[string]any {
 	return rows
 }
 
-// Reset throws the Worker and its Durable Objects out of memory, as a deployment does. Containers live on.
+// Reset evicts the Worker and its Durable Objects from memory, as a deployment does. Containers keep running.
 func (s *Server) Reset() {
 	s.t.Helper()
 	s.mu.Lock()
@@ -242,8 +242,8 @@ func (s *Server) Reset() {
 	s.read()
 }
 
-// InMemory counts the sandboxes whose Durable Objects are in memory. It asks none of them: the runtime has the database
-// of an object open while the object is in memory.
+// InMemory counts the sandboxes whose Durable Objects are in memory. It sends them no request: the runtime keeps the
+// database of an object open while the object is in memory.
 func (s *Server) InMemory() int {
 	s.t.Helper()
 	files, err := filepath.Glob("/proc/[0-9]*/fd/*")
@@ -252,7 +252,7 @@ func (s *Server) InMemory() int {
 	}
 	open := map[string]bool{}
 	for _, f := range files {
-		to, _ := os.Readlink(f) // a process may end meanwhile
+		to, _ := os.Readlink(f) // a process may end at any time
 		dir, name := filepath.Split(to)
 		if filepath.Base(dir) == s.name+"-Sandbox" && name != "metadata.sqlite" && filepath.Ext(name) == ".sqlite" {
 			open[name] = true
@@ -261,7 +261,7 @@ func (s *Server) InMemory() int {
 	return len(open)
 }
 
-// Worker returns a line to the server.
+// Worker returns a client of the server.
 func (s *Server) Worker() *cloudflare.Worker {
 	s.t.Helper()
 	w, err := cloudflare.NewWorker(cloudflare.WorkerConfig{URL: s.URL, Key: s.Key})
@@ -276,7 +276,7 @@ func (s *Server) Worker() *cloudflare.Worker {
 	return w
 }
 
-// Busybox returns an image as an environment's is: a base, here busybox, with the guest.
+// Busybox returns an image for environments: busybox with the guest.
 func Busybox(t testing.TB) string {
 	t.Helper()
 	program, err := guest.Binary(runtime.GOARCH)
@@ -289,13 +289,13 @@ func Busybox(t testing.TB) string {
 	for dir, mode := range map[string]int64{"workspace/": 0o755, "data/": 0o755, "run/secrets/": 0o700} {
 		files = append(files, dockertest.File{Name: dir, Mode: mode, UID: 1000, GID: 1000})
 	}
-	// The local runtime reaches ports only that are exposed, and wants an image without entrypoint: it would stay before
-	// what the Worker starts.
+	// The local runtime reaches only exposed ports. It needs an image without an entrypoint, which would precede the
+	// command that the Worker starts.
 	return dockertest.Keep(t, files, "ENV PATH=/bin", "USER 0:0", fmt.Sprintf("EXPOSE %d", guest.Port))
 }
 
-// Crash kills a container behind the Worker's back, and returns once the engine has. The container is named by
-// its host name, which is its sidecar's.
+// Crash kills a container behind the Worker's back, and returns once the engine has ended it. It finds the container by
+// its host name, which is that of its sidecar.
 func Crash(t testing.TB, hostname string) {
 	t.Helper()
 	dockertest.KillBeside(t, hostname, "-proxy")
@@ -319,7 +319,7 @@ func engine(t testing.TB) string {
 	return host
 }
 
-// workerDir is the Worker's directory, in the module that the test's own directory is in.
+// workerDir returns the Worker's directory, in the module that contains the test's directory.
 func workerDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.Getwd()

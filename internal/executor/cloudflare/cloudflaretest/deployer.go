@@ -15,11 +15,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Deployer deploys onto this machine: each deployment is a Server of its own. What it was given it keeps in memory.
+// Deployer deploys to this machine: each deployment is a Server of its own. It keeps its state in memory.
 type Deployer struct {
-	// Front starts a proxy before a Worker, and returns its address and what ends it; nil means none.
+	// Front starts a proxy before a Worker, and returns its address and a function to end it; nil means no proxy.
 	Front func(url string) (front string, end func())
-	// Outside is that of each Server's Config.
+	// Outside is Config.Outside of each Server.
 	Outside string
 
 	t       testing.TB
@@ -42,13 +42,13 @@ func NewDeployer(t testing.TB) *Deployer {
 	return &Deployer{t: t, account: "account-" + sandbox.RandomIDs(8), sites: map[string]*site{}}
 }
 
-// Reference names an image of the local engine as one of a registry, with a digest, which means nothing here.
+// Reference gives an image of the local engine the form of a registry's image, with a digest that means nothing here.
 func Reference(image string) string { return image + "@sha256:" + strings.Repeat("0", 64) }
 
 // Account implements cloudflare.Deployer.
 func (d *Deployer) Account(context.Context) (string, error) { return d.account, nil }
 
-// Prepare implements cloudflare.Deployer: images have the guest.
+// Prepare implements cloudflare.Deployer: images already have the guest.
 func (d *Deployer) Prepare(
 	_ context.Context, _, image string, _ func(digest string) bool,
 ) (cloudflare.Prepared, error) {
@@ -113,7 +113,7 @@ func (d *Deployer) Query(name, statement string) []map[string]any {
 	return s.server.Query(statement)
 }
 
-// Route implements cloudflare.Deployer: all have one.
+// Route implements cloudflare.Deployer: all deployments have a route.
 func (d *Deployer) Route(ctx context.Context, name string) (cloudflare.Site, error) {
 	return d.Find(ctx, name)
 }
@@ -141,7 +141,7 @@ func (d *Deployer) List(_ context.Context, ledgerID string) ([]cloudflare.Site, 
 	return all, nil
 }
 
-// Doubt implements cloudflare.Deployer: nothing is kept here.
+// Doubt implements cloudflare.Deployer: nothing is cached here.
 func (d *Deployer) Doubt(string) {}
 
 // Metered implements cloudflare.Deployer: nothing is metered here.
@@ -151,7 +151,7 @@ func (d *Deployer) Metered(
 	return nil, sandbox.Errorf(sandbox.Forbidden, "this machine meters nothing")
 }
 
-// RemoveImages implements cloudflare.Deployer: none are made.
+// RemoveImages implements cloudflare.Deployer: there are none.
 func (d *Deployer) RemoveImages(context.Context, string) error { return nil }
 
 // Delete implements cloudflare.Deployer.

@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// nginxConfig passes WebSockets on and leaves all buffering as it is by default: a request arrives once its
-// body is complete.
+// nginxConfig passes WebSockets on and keeps nginx's default buffering: a request arrives once its body is complete.
 const nginxConfig = `
 daemon off;
 user root;
@@ -71,7 +70,7 @@ func Nginx(t testing.TB, program, server string) (url string, end func()) {
 	}
 	cmd := exec.Command(program, "-e", "stderr", "-p", dir, "-c", config)
 	cmd.Stderr = os.Stderr
-	// nginx takes the socket over as from an older nginx.
+	// nginx takes over the socket, as if from an older nginx.
 	cmd.ExtraFiles, cmd.Env = []*os.File{socket}, append(os.Environ(), "NGINX=3;")
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("run nginx: %v", err)

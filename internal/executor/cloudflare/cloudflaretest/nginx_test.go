@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 )
 
-// TestNginxHoldsRequestsBack shows that what passes through it does not depend on full duplex.
+// TestNginxHoldsRequestsBack shows that traffic that passes through nginx does not depend on full duplex.
 func TestNginxHoldsRequestsBack(t *testing.T) {
 	arrived := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { close(arrived) }))

@@ -19,12 +19,12 @@ import (
 // Proxy stands before an account's API and before the Workers that run on it, and can misbehave.
 type Proxy struct {
 	faulttest.Switch
-	// URL is the API's, as deploy.Config has it.
+	// URL is the API's address, for deploy.Config.
 	URL string
 
 	t      testing.TB
 	mu     sync.Mutex        // guards what follows
-	fronts map[string]string // of a Worker, by where it really answers
+	fronts map[string]string // of a Worker, by its real address
 	ends   []func()
 }
 
@@ -38,7 +38,7 @@ func NewProxy(t testing.TB, a *Account) *Proxy {
 	return p
 }
 
-// before starts a proxy before a server, and returns its address. Its caller holds mu, or is the only one.
+// before starts a proxy before a server, and returns its address. The caller holds mu, or is the only one.
 func (p *Proxy) before(server string, modify func(*http.Response) error) string {
 	to, err := url.Parse(server)
 	if err != nil {
@@ -73,7 +73,7 @@ func (p *Proxy) end() {
 
 var localURL = regexp.MustCompile(`"local_url":"([^"]+)"`)
 
-// leadToFronts makes the API name proxies in place of Workers.
+// leadToFronts makes the API return the addresses of proxies in place of Workers.
 func (p *Proxy) leadToFronts(r *http.Response) error {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package localaccount is a Cloudflare account on one's own machine: localapi answers for it and has its registry, and
-// what is deployed to it runs in miniflare, with its containers on the local Docker Engine, which gets its images from
-// there. They are called workerd-NAME-Sandbox-… by the deployment's name, and are removed with the account.
+// Package localaccount is a Cloudflare account on the local machine. localapi has its API and its registry. Its
+// deployments run in miniflare, with containers on the local Docker Engine, which loads images from the registry.
+// Containers are called workerd-NAME-Sandbox-…, with the deployment's name, and are removed with the account.
 //
-// What is Cloudflare's own stays unproven by it: capacity, instance sizes, rollouts, when a Durable Object is
-// thrown out of memory, and whether a container without internet really has none.
+// It cannot prove Cloudflare's own behavior: capacity, instance sizes, rollouts, when a Durable Object is evicted from
+// memory, and whether a container without internet access really has none.
 package localaccount
 
 import (
@@ -21,28 +21,28 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// ID is the id of every account that there is on one's own machine.
+// ID is the id of every local account.
 const ID = "0123456789abcdef0123456789abcdef"
 
-// Config says how to run an account.
+// Config configures an account.
 type Config struct {
 	// Worker is the folder of the Worker's sources, with its packages installed.
 	Worker string
-	// State is the folder that Durable Objects, databases and buckets are kept in while the account runs. The
-	// API itself keeps nothing: an account that is started again has nothing, whatever the folder has.
+	// State is the folder that Durable Objects, databases and buckets are kept in while the account runs. The API itself
+	// keeps nothing: a restarted account is empty, whatever the folder contains.
 	State string
 	// Listen is the API's address; "" means a free port of 127.0.0.1.
 	Listen string
-	// Outside is the address of a server that stands in for the Internet: what Workers fetch goes there, with the header
+	// Outside is the address of a server that stands in for the Internet: requests of Workers go there, with the header
 	// X-Outside-Origin. "" means the Internet.
 	Outside string
-	// Log gets what the runtime reports; nil means standard error.
+	// Log receives the runtime's messages; nil means standard error.
 	Log io.Writer
 }
 
-// Account is an account that runs.
+// Account is a running account.
 type Account struct {
-	// URL is the API's, as deploy.Config has it.
+	// URL is the API's address, for deploy.Config.
 	URL   string
 	Token sandbox.Secret
 	API   *localapi.Server
@@ -102,7 +102,7 @@ func Start(ctx context.Context, cfg Config) (a *Account, err error) {
 	return a, nil
 }
 
-// Close ends the account with all that runs on it.
+// Close ends the account with everything that runs on it.
 func (a *Account) Close() error {
 	err := a.server.Close()
 	if served := <-a.served; !errors.Is(served, http.ErrServerClosed) {
@@ -114,8 +114,8 @@ func (a *Account) Close() error {
 	return errors.Join(err, a.images.close())
 }
 
-// CheckEngine tells what keeps an engine from running containers for the Workers runtime, which asks for the
-// gateway of its default network.
+// CheckEngine returns why an engine cannot run containers for the Workers runtime, which needs the gateway of the
+// engine's default network.
 func CheckEngine(ctx context.Context, engine *dockerapi.Client) error {
 	bridge, err := engine.NetworkInspect(ctx, "bridge", dockerapi.NetworkInspectOptions{})
 	if err != nil {

@@ -20,16 +20,16 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// loadLimit bounds how long an image takes from the account's registry to the engine.
+// loadLimit bounds the time to load an image from the account's registry into the engine.
 const loadLimit = 10 * time.Minute
 
-// images are those of the account's registry, as they are brought to the engine that runs them.
+// images loads images of the account's registry into the engine that runs them.
 type images struct {
 	host    string // the registry's address
 	api     *localapi.Server
 	engine  *dockerapi.Client
 	shelled *shelled
-	name    string // what only this account's images are called on the engine
+	name    string // the name on the engine of this account's images only
 
 	mu     sync.Mutex // guards loaded, and lets one image be loaded at a time
 	loaded map[string]string
@@ -42,7 +42,7 @@ func newImages(engine *dockerapi.Client, host string) *images {
 	}
 }
 
-// ofReference returns what to run of a deployment's image.
+// ofReference returns the image to run for a deployment's image.
 func (l *images) ofReference(ctx context.Context, reference string) (string, error) {
 	loaded, err := l.load(ctx, reference)
 	if err != nil {
@@ -51,7 +51,7 @@ func (l *images) ofReference(ctx context.Context, reference string) (string, err
 	return l.shelled.image(ctx, loaded)
 }
 
-// load returns what the engine calls an image of the registry, once it has it.
+// load loads an image of the registry into the engine, and returns the engine's name for it.
 func (l *images) load(ctx context.Context, reference string) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +60,7 @@ func (l *images) load(ctx context.Context, reference string) (string, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, loadLimit)
 	defer cancel()
-	_, path, _ := strings.Cut(reference, "/") // whatever it is reached by
+	_, path, _ := strings.Cut(reference, "/") // whatever address the registry has
 	img, err := l.registry().Open(ctx, l.host+"/"+path, "linux/amd64")
 	if err != nil {
 		return "", err
@@ -95,7 +95,7 @@ func (l *images) registry() *registry.Client {
 	})
 }
 
-// close removes what was loaded, from which nothing runs any more.
+// close removes the loaded images. No container may use them any more.
 func (l *images) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

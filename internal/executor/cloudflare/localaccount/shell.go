@@ -19,11 +19,11 @@ import (
 //go:embed shell/main.go
 var shellSource []byte
 
-// removeLimit bounds the removal of what was made of an image.
+// removeLimit bounds the removal of the images that were made.
 const removeLimit = time.Minute
 
-// shelled gives images that have no /bin/sh one, which local workerd runs every command by, and /tmp, which that
-// writes to.
+// shelled adds /bin/sh and /tmp to images that have no /bin/sh: local workerd runs every command with it, and that
+// command writes to /tmp.
 type shelled struct {
 	engine *dockerapi.Client
 
@@ -31,7 +31,7 @@ type shelled struct {
 	made map[string]string
 }
 
-// image returns what to run of an image: itself, or its like with a shell.
+// image returns the image to run: the same one, or a copy with a shell.
 func (s *shelled) image(ctx context.Context, id string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *shelled) make(ctx context.Context, id string) (ref string, err error) {
 	return ref, err
 }
 
-// files are the shell and /tmp, as an archive.
+// files returns the shell and /tmp as an archive.
 func (s *shelled) files(ctx context.Context) (*bytes.Buffer, error) {
 	version, err := s.engine.ServerVersion(ctx)
 	if err != nil {

@@ -24,8 +24,8 @@ const SidecarImage = "sandbox-cloudflare-local/sidecar"
 //go:embed sidecar/*.go
 var sidecarSource embed.FS
 
-// Sidecar returns the image that workerd puts beside each container. It is made with Go where the engine does not
-// have it, and stays there.
+// Sidecar returns the image that workerd runs beside each container. If the engine does not have the image, Sidecar
+// builds it with Go. It stays on the engine.
 func Sidecar(ctx context.Context, engine *dockerapi.Client) (string, error) {
 	source, err := sources(sidecarSource, "sidecar")
 	if err != nil {
@@ -94,7 +94,7 @@ func makeSidecar(ctx context.Context, engine *dockerapi.Client, ref string, sour
 	return dockerapi.Finish(answer)
 }
 
-// compile builds a program for an engine's containers, of its files by name.
+// compile builds a program for an engine's containers from its files, by name.
 func compile(ctx context.Context, source map[string]string, arch string) ([]byte, error) {
 	dir, err := os.MkdirTemp("", "compile")
 	if err != nil {

@@ -16,14 +16,14 @@ type Counted struct {
 	MemoryByteSeconds, DiskSeconds float64 // of bytes
 }
 
-// Count has the API tell this usage of the applications of a name. Nothing is measured here.
+// Count makes the API report this usage for the applications with a name. Nothing is measured here.
 func (s *Server) Count(application string, days ...Counted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counted[application] = days
 }
 
-// usage is the one dataset that there is, with the fields that it has.
+// usage is the only dataset, with its fields.
 var usage = struct {
 	dataset *regexp.Regexp
 	fields  []string
@@ -41,7 +41,7 @@ func (s *Server) routeAnalytics() {
 	s.mux.HandleFunc("POST "+graphQLPath, s.locked("analytics", s.answerQuery))
 }
 
-// answerQuery answers a query of usage, and refuses any other, with errors and status 200.
+// answerQuery answers a query of usage. It refuses any other query with errors and status 200.
 func (s *Server) answerQuery(_ *http.Request, body []byte) answer {
 	var asked struct {
 		Query     string `json:"query"`
@@ -88,7 +88,7 @@ func (s *Server) answerQuery(_ *http.Request, body []byte) answer {
 	}, "", "")
 }
 
-// graphQL is an answer to a query: with data, or with an error.
+// graphQL returns an answer to a query: with data, or with an error.
 func graphQL(data any, code, message string) answer {
 	envelope := map[string]any{"data": data, "errors": nil}
 	if message != "" {

@@ -29,7 +29,7 @@ type application struct {
 	rollouts []map[string]any
 }
 
-// configuration is given back with figures, whatever it was asked for with.
+// configuration is returned with figures, even if it was requested by name.
 type configuration struct {
 	Image        string  `json:"image"`
 	InstanceType string  `json:"instance_type,omitempty"`
@@ -47,7 +47,7 @@ const (
 	gracePeriodTooLong = "VALIDATE_INPUT: rollout_active_grace_period must be at most 604800"
 )
 
-// lite is the one size whose share of a CPU is a fraction of a thousandth.
+// liteVCPU is the share of a CPU of lite, the only size where it is not a whole number of thousandths.
 const liteVCPU = 0.0625
 
 func (c configuration) inFigures() configuration {

@@ -10,14 +10,14 @@ import (
 )
 
 // Limits of the API (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11): after so many calls
-// with a token in five minutes, all calls are refused for the next five. GraphQL has a limit of its own.
+// with a token in five minutes, all its calls are refused for the next five. GraphQL has a separate limit.
 const (
 	CallsPerWindow   = 1200
 	QueriesPerWindow = 320
 	CallWindow       = 5 * time.Minute
 )
 
-// codeThrottled is Cloudflare's own, as wrangler shows it.
+// codeThrottled is Cloudflare's own code, as wrangler shows it.
 const codeThrottled = 971
 
 // quota counts the calls with one token.
@@ -29,7 +29,7 @@ type quota struct {
 	refused      int
 }
 
-// take counts a call, and returns for how long it is refused; 0: it is answered.
+// take counts a call, and returns how long calls are refused; 0 means that this one is answered.
 func (q *quota) take(now time.Time) time.Duration {
 	if now.Before(q.blockedUntil) {
 		q.refused++
@@ -50,7 +50,7 @@ func (q *quota) take(now time.Time) time.Duration {
 	return 0
 }
 
-// reset is when the quota has more again.
+// reset returns the time until the quota allows more calls.
 func (q *quota) reset(now time.Time) time.Duration {
 	if now.Before(q.blockedUntil) || len(q.calls) == 0 {
 		return q.blockedUntil.Sub(now)
@@ -93,7 +93,7 @@ func wholeSeconds(d time.Duration) string {
 	return strconv.Itoa(int((d + time.Second - 1) / time.Second))
 }
 
-// budget is what has a quota: a token, for calls or for queries.
+// budget identifies a quota: a token, for calls or for queries.
 type budget struct {
 	token string
 	limit int
@@ -101,11 +101,11 @@ type budget struct {
 
 // Load is how much of its quota a token has used.
 type Load struct {
-	// Most is the largest number of calls that were answered in any five minutes. Refused are all that were not.
+	// Most is the largest number of calls that were answered in any five minutes. Refused counts all other calls.
 	Most, Refused int
 }
 
-// Calls returns how many calls were made with all tokens, and Queries of GraphQL.
+// Calls returns the load of calls with all tokens, and Queries that of GraphQL queries.
 func (s *Server) Calls() Load   { return s.load(CallsPerWindow) }
 func (s *Server) Queries() Load { return s.load(QueriesPerWindow) }
 
@@ -120,7 +120,7 @@ func (s *Server) load(limit int) (l Load) {
 	return l
 }
 
-// ForgetCalls makes every quota whole again.
+// ForgetCalls resets every quota.
 func (s *Server) ForgetCalls() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -130,7 +130,7 @@ func (s *Server) ForgetCalls() {
 // Limits of Workers (developers.cloudflare.com/workers/platform/limits, read 2026-11).
 const (
 	MaxWorkers = 500
-	// codeTooManyWorkers is Cloudflare's own.
+	// codeTooManyWorkers is Cloudflare's own code.
 	codeTooManyWorkers = 10037
 )
 
@@ -143,7 +143,7 @@ const (
 	accountMemoryMiB, accountMilliCPU, accountDiskMB = 6 << 20, 1_500_000, 30_000_000
 )
 
-// refuse says what of a size Cloudflare does not run, "" for one that it does. One that has a name is one of the sizes.
+// refuse returns why Cloudflare does not run a size, "" if it does. A named size must be one of Cloudflare's sizes.
 func (c configuration) refuse() string {
 	cpu, memory, disk := int64(c.VCPU*1000), c.MemoryMiB, c.Disk.SizeMB
 	for _, t := range sandbox.InstanceTypes {
@@ -163,7 +163,7 @@ func (c configuration) refuse() string {
 	return ""
 }
 
-// checkSize refuses a size, or so many of it that the account cannot run them.
+// checkSize refuses an invalid size, or more instances of it than the account can run.
 func (c configuration) checkSize(instances int) *answer {
 	if why := c.refuse(); why != "" {
 		a := failed(http.StatusBadRequest, 1000, "VALIDATE_INPUT: "+why)

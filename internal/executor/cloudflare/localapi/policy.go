@@ -22,8 +22,8 @@ const (
 
 var pinned = regexp.MustCompile(`^[^/]+/([0-9a-f]{32}/[a-z0-9._/-]+)@(sha256:[0-9a-f]{64})$`)
 
-// makeByDurableObject makes an application of policy durable_object: it has a name and a namespace, whose id is its
-// own, and nothing else.
+// makeByDurableObject creates an application of policy durable_object. It has only a name and a namespace, and the
+// namespace's id is also its id.
 func (s *Server) makeByDurableObject(
 	r *http.Request, body []byte, made *application, owner *script, enabled, taken bool,
 ) answer {
@@ -55,7 +55,7 @@ func (s *Server) makeByDurableObject(
 	return answer{status: http.StatusCreated, result: made}
 }
 
-// images are those that the containers of a Worker may be started with, by name.
+// images returns the images that containers of a Worker may be started with, by name.
 func (w *script) images() map[string]string {
 	all := map[string]string{}
 	for _, c := range w.metadata.Containers {
@@ -66,7 +66,7 @@ func (w *script) images() map[string]string {
 	return all
 }
 
-// checkImages refuses images that no start could use: they are pinned, in the account's registry, and prepared before.
+// checkImages refuses images that no start could use: images must be pinned, prepared and in the account's registry.
 func (s *Server) checkImages(r *http.Request, m metadata) *answer {
 	refuse := func(format string, args ...any) *answer {
 		a := failed(http.StatusBadRequest, 10021, fmt.Sprintf(format, args...))
@@ -91,7 +91,7 @@ func (s *Server) checkImages(r *http.Request, m metadata) *answer {
 	return nil
 }
 
-// refuseImage says why an image cannot be started, "" for one that can.
+// refuseImage returns why an image cannot be started, "" if it can.
 func (s *Server) refuseImage(r *http.Request, reference string) string {
 	parts := pinned.FindStringSubmatch(reference)
 	if parts == nil || !strings.HasPrefix(parts[1], r.PathValue("account")+"/") {

@@ -15,14 +15,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// RegistryDomain is the registry that every account has. Here it is at the API's own address.
+// RegistryDomain is the registry of every account. Here it is at the API's own address.
 const RegistryDomain = "registry.cloudflare.com"
 
 // registryUser is the name that all credentials are for.
 const registryUser = "v1"
 
-// images is the account's registry. It answers to short-lived credentials only, and for repositories that begin with
-// their account.
+// images is the account's registry. It accepts only short-lived credentials, and only repositories that begin with the
+// account's id.
 type images struct {
 	handler http.Handler
 	now     func() time.Time
@@ -78,19 +78,19 @@ func (i *images) grant(account string, push bool, hold time.Duration) (password 
 	return password
 }
 
-// Credentials returns some that read an account's images for a while, as Cloudflare's own machines have them.
+// Credentials returns temporary credentials that can read an account's images, like those of Cloudflare's own machines.
 func (s *Server) Credentials(account string, hold time.Duration) (username, password string) {
 	return registryUser, s.images.grant(account, false, hold)
 }
 
-// RevokeCredentials makes all that were given until now useless, as their end does.
+// RevokeCredentials invalidates all credentials that were granted so far, as if they had expired.
 func (s *Server) RevokeCredentials() {
 	s.images.mu.Lock()
 	defer s.images.mu.Unlock()
 	clear(s.images.granted)
 }
 
-// serveRegistry answers what is asked of the registry, with the faults that the API has.
+// serveRegistry answers requests to the registry, with the same faults as the API.
 func (s *Server) serveRegistry(w http.ResponseWriter, r *http.Request) {
 	fault := None
 	if s.cfg.Fault != nil {
@@ -135,11 +135,11 @@ func (i *images) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func refuse(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// The caller may have left.
+	// The caller may have gone.
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// keep notes the digests of images that were put somewhere.
+// keep records the digest of an image that was pushed to a repository.
 func (i *images) keep(r *http.Request, digest string) {
 	repository, _, manifest := strings.Cut(strings.TrimPrefix(r.URL.Path, "/v2/"), "/manifests/")
 	if !manifest || r.Method != http.MethodPut || digest == "" {
@@ -171,7 +171,7 @@ func (i *images) collect() {
 	}
 }
 
-// ask asks the registry as one who may do everything.
+// ask sends a request to the registry, bypassing all permissions.
 func (i *images) ask(method, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	i.handler.ServeHTTP(w, httptest.NewRequest(method, path, nil))
@@ -181,12 +181,12 @@ func (i *images) ask(method, path string) *httptest.ResponseRecorder {
 func (i *images) tags(repository string) []string {
 	var list struct{ Tags []string }
 	if json.Unmarshal(i.ask(http.MethodGet, "/v2/"+repository+"/tags/list").Body.Bytes(), &list) != nil {
-		return nil // of a repository that has none
+		return nil // the repository has no tags
 	}
 	return list.Tags
 }
 
-// Images returns what the account's registry has, as repository:tag, and repository@digest of what no tag points to.
+// Images returns the images of the account's registry as repository:tag, and untagged ones as repository@digest.
 func (s *Server) Images() (all []string) {
 	i := s.images
 	i.mu.Lock()

@@ -7,28 +7,28 @@ import (
 	"net/http"
 )
 
-// Program is a Worker as it is run.
+// Program is a Worker to run.
 type Program struct {
 	Name              string
 	Script            []byte
 	CompatibilityDate string
-	// Image is what the containers of its Durable Objects run; "" where each start chooses one.
+	// Image is the image of its Durable Objects' containers; "" if each start chooses one.
 	Image string
-	// Images are those that starts choose from, by name.
+	// Images are the images that starts choose from, by name.
 	Images map[string]string
-	// Variables are those in plain text, and secrets; Classes, Databases and Buckets are what it is bound to. All
-	// are by the name of their binding.
+	// Variables are plain texts and secrets; Classes, Databases and Buckets are the bound objects. The keys are the names
+	// of bindings.
 	Variables, Classes, Databases, Buckets map[string]string
 }
 
-// Runtime really runs what is deployed.
+// Runtime runs the deployed Workers for real.
 type Runtime interface {
-	// Deploy runs a Worker, or its next version with what the last one held, and returns where it answers.
+	// Deploy runs a Worker and returns its address. A new version keeps the data of the last one.
 	Deploy(ctx context.Context, p Program) (url string, err error)
-	// Remove ends a Worker with its containers, and all that it held: its Durable Objects' storage, and what is
-	// in its databases and buckets. Absent is success.
+	// Remove ends a Worker with its containers and deletes its data: the storage of its Durable Objects, and the contents
+	// of its databases and buckets. Absent is success.
 	Remove(ctx context.Context, name string) error
-	// Query asks the database that a Worker has under a binding, and returns the rows as JSON.
+	// Query runs a statement in the database that a Worker has under a binding, and returns the rows as JSON.
 	Query(ctx context.Context, q Query) (rows json.RawMessage, err error)
 }
 
@@ -40,7 +40,7 @@ type Query struct {
 	Params    []any  `json:"params"`
 }
 
-// program is what to run of a Worker; there is none before it has a container application.
+// program returns the program of a Worker. There is none before the Worker has a container application.
 func (s *Server) program(w *script) (Program, bool) {
 	p := Program{
 		Name:              w.name,
@@ -76,8 +76,8 @@ func (s *Server) program(w *script) (Program, bool) {
 	return p, false
 }
 
-// run has a Worker run as it is deployed now, whether its client waits for it or not. What cannot be run is
-// answered for.
+// run runs a Worker as it is deployed now, even if its client stops waiting. It returns an answer if the Worker cannot
+// run.
 func (s *Server) run(r *http.Request, w *script) *answer {
 	if s.cfg.Runtime == nil {
 		return nil
@@ -95,7 +95,7 @@ func (s *Server) run(r *http.Request, w *script) *answer {
 	return nil
 }
 
-// end stops a Worker that runs.
+// end stops a running Worker.
 func (s *Server) end(r *http.Request, w *script) *answer {
 	if s.cfg.Runtime == nil {
 		return nil

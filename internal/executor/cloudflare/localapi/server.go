@@ -1,6 +1,6 @@
-// Package localapi is the part of Cloudflare's API that deployments need, on one's own machine: it answers as
-// recordings of wrangler's traffic show, keeps its state in memory, has a Runtime run what is deployed, and refuses
-// what Cloudflare refuses where that matters to a deployment:
+// Package localapi is the part of Cloudflare's API that deployments need, on the local machine. It answers like
+// recordings of wrangler's traffic, keeps its state in memory, and runs deployed Workers in a Runtime. It refuses what
+// Cloudflare refuses if that matters to a deployment:
 //
 //   - Durable Objects come with a migration, once; a namespace ends with its Worker;
 //   - a container application belongs to one namespace for ever, a namespace to one application, and it outlives
@@ -16,8 +16,8 @@
 //     Worker;
 //   - sizes, and what all instances of an application have together, are within Cloudflare's limits.
 //
-// What Cloudflare does beyond that is unproven by it: other quotas, how long it takes until all of it knows of a
-// change, and what a rollout does.
+// It does not prove anything about Cloudflare's other behavior: other quotas, how long a change takes to be visible
+// everywhere, and how a rollout works.
 package localapi
 
 import (
@@ -34,29 +34,29 @@ import (
 // maxBody bounds a request, in bytes.
 const maxBody = 64 << 20
 
-// Subdomain is the account's of workers.dev.
+// Subdomain is the account's workers.dev subdomain.
 const Subdomain = "local"
 
-// Fault is what goes wrong with a request.
+// Fault is a way in which a request fails.
 type Fault int
 
 // The faults.
 const (
-	// None: it is answered.
+	// None means that the request is answered.
 	None Fault = iota
-	// Down: it is refused with 503, and changes nothing.
+	// Down means that the request is refused with 503, and changes nothing.
 	Down
-	// Lost: it is carried out, and the connection breaks before the answer.
+	// Lost means that the request is carried out, and the connection breaks before the answer.
 	Lost
 )
 
 // Config configures a server. Its zero value answers every caller, for any account.
 type Config struct {
-	// Token is what requests must bear; "" means any.
+	// Token is the token that requests must have; "" means any.
 	Token string
-	// Fault is asked before every request, one at a time; nil means None.
+	// Fault is called before every request, one at a time; nil means None.
 	Fault func(*http.Request) Fault
-	// Runtime runs the Workers; nil runs none, and they answer nowhere.
+	// Runtime runs the Workers; nil means that they do not run and have no address.
 	Runtime Runtime
 	// Now returns the time; nil means time.Now.
 	Now func() time.Time
@@ -76,12 +76,12 @@ type Server struct {
 	buckets      map[string]map[string][]byte // objects by bucket and key
 	counted      map[string][]Counted         // usage by name of application
 	quotas       map[budget]*quota
-	prepared     map[string]bool // the images that were prepared for starts
+	prepared     map[string]bool // images that were prepared for starts
 
 	images *images
 }
 
-// New returns a server of an account that has nothing.
+// New returns a server of an empty account.
 func New(cfg Config) *Server {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -107,21 +107,21 @@ func New(cfg Config) *Server {
 	return s
 }
 
-// Lacks takes a permission from the token: one of workers, containers, d1, r2 and analytics.
+// Lacks removes a permission from the token: one of workers, containers, d1, r2 and analytics.
 func (s *Server) Lacks(service string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lacking[service] = true
 }
 
-// answer is what a request is answered with: a result, or a failure.
+// answer is the answer to a request: a result or a failure.
 type answer struct {
 	status int
 	result any
 	failed *failure
 	// info is the envelope's result_info, of lists that come in pages.
 	info any
-	// raw, of a type, in place of the envelope.
+	// raw replaces the envelope, with contentType as its type.
 	raw         []byte
 	contentType string
 }
@@ -195,7 +195,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func write(w http.ResponseWriter, a answer) {
 	if a.raw != nil {
 		w.Header().Set("Content-Type", a.contentType)
-		_, _ = w.Write(a.raw) // the caller may have left
+		_, _ = w.Write(a.raw) // the caller may have gone
 		return
 	}
 	envelope := map[string]any{
@@ -212,10 +212,10 @@ func write(w http.ResponseWriter, a answer) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(a.status)
-	_ = json.NewEncoder(w).Encode(envelope) // the caller may have left
+	_ = json.NewEncoder(w).Encode(envelope) // the caller may have gone
 }
 
-// read decodes a body, and answers for one that it cannot decode.
+// read decodes a body. It returns an answer if it cannot.
 func read(body []byte, into any) *answer {
 	if err := json.Unmarshal(body, into); err != nil {
 		a := failed(http.StatusBadRequest, 10002, "the body is not the JSON that is expected: "+err.Error())
@@ -238,7 +238,7 @@ func asUUID(id string) string {
 	return id[:8] + "-" + id[8:12] + "-" + id[12:16] + "-" + id[16:20] + "-" + id[20:]
 }
 
-// Holding counts objects by kind, and omits kinds without any.
+// Holding counts objects by kind, and omits kinds without objects.
 func (s *Server) Holding() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// objectsPerPage is how many objects a list has that does not ask for less.
+// objectsPerPage is the default size of a page of objects.
 const objectsPerPage = 1000
 
 func (s *Server) routeStorage() {
@@ -98,7 +98,7 @@ func (s *Server) makeDatabase(_ *http.Request, body []byte) answer {
 	return ok(map[string]string{"uuid": id, "name": wanted.Name})
 }
 
-// queryDatabase asks a database of a Worker that runs.
+// queryDatabase queries a database of a running Worker.
 func (s *Server) queryDatabase(r *http.Request, body []byte) answer {
 	id := r.PathValue("id")
 	if _, there := s.databases[id]; !there {
@@ -124,7 +124,7 @@ func (s *Server) queryDatabase(r *http.Request, body []byte) answer {
 	return ok([]map[string]any{{"success": true, "results": rows}})
 }
 
-// boundTo returns a Worker that runs and is bound to a database, and by which name.
+// boundTo returns a running Worker that is bound to a database, and the name of the binding.
 func (s *Server) boundTo(database string) (worker, binding string) {
 	for _, w := range s.scripts {
 		p, _ := s.program(w)

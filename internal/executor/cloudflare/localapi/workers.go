@@ -13,18 +13,18 @@ import (
 	"strings"
 )
 
-// script is a Worker that is deployed.
+// script is a deployed Worker.
 type script struct {
 	name       string
 	version    string            // 32 hexadecimal digits
-	versions   map[string]answer // how each version is read, by its id as a UUID
+	versions   map[string]answer // the answer for each version, by its id as a UUID
 	module     string            // the main module's name
 	content    []byte
 	metadata   metadata
 	namespaces map[string]string // ids by class
 	tag        string            // of the last migration
 	routed     bool
-	localURL   string // where it really runs
+	localURL   string // where it runs on this machine
 }
 
 // metadata has the fields of an upload's metadata that matter here.
@@ -95,7 +95,7 @@ func (s *Server) routeWorkers() {
 	})
 }
 
-// onScript answers a request about a Worker that is there.
+// onScript answers requests about an existing Worker.
 func (s *Server) onScript(pattern string, answerTo func(*script, *http.Request, []byte) answer) {
 	s.handle(pattern, func(r *http.Request, body []byte) answer {
 		w, there := s.scripts[r.PathValue("name")]
@@ -115,7 +115,7 @@ func (s *Server) listScripts() answer {
 	for _, w := range s.scripts {
 		listed := map[string]string{"id": w.name, "migration_tag": w.tag}
 		if w.localURL != "" {
-			listed["local_url"] = w.localURL // is ours, as in routeOf
+			listed["local_url"] = w.localURL // our own field, as in routeOf
 		}
 		all = append(all, listed)
 	}
@@ -137,7 +137,7 @@ func deploymentsOf(w *script, _ *http.Request, _ []byte) answer {
 	}}})
 }
 
-// versionOf answers for older versions, too: Cloudflare keeps them.
+// versionOf also answers for older versions: Cloudflare keeps them.
 func versionOf(w *script, r *http.Request, _ []byte) answer {
 	if found, there := w.versions[r.PathValue("version")]; there {
 		return found
@@ -145,7 +145,7 @@ func versionOf(w *script, r *http.Request, _ []byte) answer {
 	return failed(http.StatusNotFound, 100146, "The requested Worker version could not be found.")
 }
 
-// renew makes a version of what a Worker is now.
+// renew creates a version of a Worker's current state.
 func (w *script) renew() {
 	w.version = newID()
 	if w.versions == nil {
@@ -167,7 +167,7 @@ func (w *script) renew() {
 	})
 }
 
-// bindings are those of a Worker as it is read: without secrets, with the ids of namespaces.
+// bindings returns a Worker's bindings as the API shows them: without secret values, with the ids of namespaces.
 func (w *script) bindings() []map[string]any {
 	all := []map[string]any{}
 	for _, b := range w.metadata.Bindings {
@@ -188,12 +188,12 @@ func (w *script) bindings() []map[string]any {
 	return all
 }
 
-// secrets are the bindings that are secret.
+// secrets returns the secret bindings.
 func (w *script) secrets() []map[string]any {
 	return slices.DeleteFunc(w.bindings(), func(b map[string]any) bool { return b["type"] != "secret_text" })
 }
 
-// putSecret makes a version of a Worker with another secret.
+// putSecret creates a version of a Worker with a changed secret.
 func (s *Server) putSecret(w *script, r *http.Request, body []byte) answer {
 	var secret map[string]any
 	if a := read(body, &secret); a != nil {
@@ -227,7 +227,7 @@ func contentOf(w *script, _ *http.Request, _ []byte) answer {
 func routeOf(w *script) answer {
 	route := map[string]any{"enabled": w.routed, "previews_enabled": false}
 	if w.localURL != "" {
-		route["local_url"] = w.localURL // is ours: no host of workers.dev leads here
+		route["local_url"] = w.localURL // our own field: no host of workers.dev leads here
 	}
 	return ok(route)
 }
@@ -256,7 +256,7 @@ func (s *Server) putScript(r *http.Request, body []byte) answer {
 	if a := s.checkImages(r, m); a != nil {
 		return *a
 	}
-	for _, b := range w.metadata.Bindings { // what is kept of the version before
+	for _, b := range w.metadata.Bindings { // bindings that the upload keeps from the previous version
 		kind, _ := b["type"].(string)
 		if slices.Contains(m.KeepBindings, kind) &&
 			!slices.ContainsFunc(m.Bindings, func(n map[string]any) bool { return n["name"] == b["name"] }) {
@@ -302,7 +302,7 @@ func (w *script) migrate(m metadata) (map[string]string, *answer) {
 	return all, nil
 }
 
-// checkBindings refuses a Worker that is bound to what is not there.
+// checkBindings refuses a Worker with bindings to objects that do not exist.
 func (s *Server) checkBindings(m metadata, namespaces map[string]string) *answer {
 	refuse := func(code int, format string, args ...any) *answer {
 		a := failed(http.StatusBadRequest, code, fmt.Sprintf(format, args...))
@@ -330,7 +330,7 @@ func (s *Server) checkBindings(m metadata, namespaces map[string]string) *answer
 	return nil
 }
 
-// readUpload takes an upload apart: its description, and its main module.
+// readUpload splits an upload into its description and its main module.
 func readUpload(contentType string, body []byte) (m metadata, content []byte, err error) {
 	_, parameters, err := mime.ParseMediaType(contentType)
 	if err != nil {
@@ -359,7 +359,7 @@ func readUpload(contentType string, body []byte) (m metadata, content []byte, er
 	return m, content, nil
 }
 
-// deleteScript ends a Worker and its Durable Objects. Its container application stays.
+// deleteScript deletes a Worker and its Durable Objects. Its container application stays.
 func (s *Server) deleteScript(w *script, r *http.Request, _ []byte) answer {
 	if a := s.end(r, w); a != nil {
 		return *a
@@ -368,7 +368,7 @@ func (s *Server) deleteScript(w *script, r *http.Request, _ []byte) answer {
 	return ok(nil)
 }
 
-// namespaceIs tells whether a namespace is one of a Worker's, and whether its Durable Objects have containers.
+// namespaceIs reports whether a namespace belongs to a Worker, and whether its Durable Objects have containers.
 func (w *script) namespaceIs(id string) (there, hasContainers bool) {
 	for class, namespace := range w.namespaces {
 		if namespace == id {
@@ -378,7 +378,7 @@ func (w *script) namespaceIs(id string) (there, hasContainers bool) {
 	return false, false
 }
 
-// ownerOf returns the Worker of a namespace, nil when there is none, and whether the namespace has containers.
+// ownerOf returns the Worker of a namespace, nil if there is none, and whether the namespace has containers.
 func (s *Server) ownerOf(namespace string) (w *script, hasContainers bool) {
 	for _, w := range s.scripts {
 		if there, enabled := w.namespaceIs(namespace); there {

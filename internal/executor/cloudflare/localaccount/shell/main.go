@@ -2,7 +2,7 @@
 //
 //	/bin/sh -c 'echo $$ > FILE; exec "$@"' sh COMMAND ARGUMENT...
 //
-// and that is all it can do. At Cloudflare a command needs no shell.
+// and it can do nothing else. At Cloudflare a command needs no shell.
 package main
 
 import (
@@ -20,7 +20,7 @@ func main() {
 	os.Exit(126)
 }
 
-// run becomes the command, or returns why it cannot.
+// run replaces this process by the command, or returns why it cannot.
 func run(args []string) error {
 	if len(args) < 5 || args[1] != "-c" {
 		return fmt.Errorf("this is no shell: it runs what local workerd asks for, not %q", args)

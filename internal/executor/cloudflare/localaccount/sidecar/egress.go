@@ -21,13 +21,13 @@ import (
 // workerdHost is what workerd calls the machine that it runs on.
 const workerdHost = "host.docker.internal"
 
-// maxHead bounds what is read of a connection before its host is known, in bytes; headLimit bounds the time for it.
+// maxHead bounds the bytes that are read of a connection before its host is known; headLimit bounds the time for it.
 const (
 	maxHead   = 64 << 10
 	headLimit = 10 * time.Second
 )
 
-// egress is what workerd says about the way out. What it leaves out stays as it was.
+// egress has workerd's settings for outbound connections. Absent settings do not change.
 type egress struct {
 	Port int64 `json:"port"`
 	DNS  *struct {
@@ -35,7 +35,7 @@ type egress struct {
 	} `json:"dns"`
 }
 
-// egressPath takes what programs of the container connect to.
+// egressPath accepts the outbound connections of the container's programs.
 type egressPath struct {
 	authority *authority
 	port      atomic.Int64 // of workerd
@@ -44,7 +44,7 @@ type egressPath struct {
 	listens bool
 }
 
-// set follows workerd. What was once intercepted stays so.
+// set applies workerd's settings. Interception cannot be switched off again.
 func (o *egressPath) set(e egress) error {
 	o.port.Store(e.Port)
 	o.mu.Lock()
@@ -77,7 +77,7 @@ func (o *egressPath) listen() error {
 	return routeToSelf(gateway.IP)
 }
 
-// serve takes connections until the container ends.
+// serve accepts connections until the container ends.
 func serve(l *net.TCPListener, take func(net.Conn) error) {
 	for {
 		c, err := l.AcceptTCP()
@@ -94,7 +94,7 @@ func serve(l *net.TCPListener, take func(net.Conn) error) {
 	}
 }
 
-// takeHTTP passes on a connection whose first request says for which host it is.
+// takeHTTP passes on a connection by the host of its first request.
 func (o *egressPath) takeHTTP(c net.Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(headLimit)); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (o *egressPath) takeHTTP(c net.Conn) error {
 	return join(&replayed{c, io.MultiReader(&head, c)}, tunnel)
 }
 
-// takeTLS passes on a connection by its server name: opened where workerd intercepts it, else as it is.
+// takeTLS passes on a connection by its server name. It decrypts the connection if workerd intercepts it.
 func (o *egressPath) takeTLS(c net.Conn) error {
 	if err := c.SetReadDeadline(time.Now().Add(headLimit)); err != nil {
 		return err
@@ -143,7 +143,7 @@ func (o *egressPath) takeTLS(c net.Conn) error {
 	return join(server, tunnel)
 }
 
-// tunnel connects to workerd for what a program has connected to, and reports whether workerd reads what passes.
+// tunnel connects to workerd for a program's connection, and reports whether workerd reads the content.
 func (o *egressPath) tunnel(c net.Conn, header, name string) (tunnel net.Conn, reads bool, err error) {
 	target := c.LocalAddr().String()
 	if local, ok := c.LocalAddr().(*net.TCPAddr); ok && local.IP.IsLoopback() {
@@ -174,7 +174,7 @@ func (o *egressPath) tunnel(c net.Conn, header, name string) (tunnel net.Conn, r
 	}
 }
 
-// replayed is a connection that returns again what was read before.
+// replayed is a connection that first returns the bytes that were read before.
 type replayed struct {
 	net.Conn
 	from io.Reader
@@ -192,7 +192,7 @@ func (r *replayed) CloseWrite() error {
 
 type halfCloser interface{ CloseWrite() error }
 
-// join passes both ways until both have ended, or one has failed.
+// join copies in both directions until both have ended or one has failed.
 func join(a, b net.Conn) error {
 	defer a.Close()
 	defer b.Close()

@@ -22,7 +22,7 @@ import (
 
 var errHello = errors.New("the hello is read")
 
-// readHello reads the hello of a TLS client: the server name that it asks for, and the bytes.
+// readHello reads the hello of a TLS client, and returns the requested server name and the bytes.
 func readHello(c net.Conn) (name string, raw []byte, err error) {
 	var read bytes.Buffer
 	server := tls.Server(&overheard{c, io.TeeReader(io.LimitReader(c, maxHead), &read)}, &tls.Config{
@@ -46,7 +46,7 @@ type overheard struct {
 func (o *overheard) Read(p []byte) (int, error)  { return o.from.Read(p) }
 func (o *overheard) Write(p []byte) (int, error) { return len(p), nil }
 
-// authority vouches for every name. It ends with the container.
+// authority is a certificate authority that signs for every name. It ends with the container.
 type authority struct {
 	pem  []byte
 	cert *x509.Certificate
@@ -78,7 +78,7 @@ func newAuthority() (*authority, error) {
 	return &authority{pem: text, cert: cert, key: key, names: map[string]*tls.Certificate{}}, nil
 }
 
-// certificate makes the certificate of a name, once.
+// certificate creates the certificate of a name, once.
 func (a *authority) certificate(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

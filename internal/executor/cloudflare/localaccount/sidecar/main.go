@@ -1,9 +1,9 @@
 //go:build linux
 
-// Command sidecar stands in for cloudflare/proxy-everything, the image that local workerd puts beside each
-// container to hold its network. It lets in what workerd connects to a port of the container, by HTTP CONNECT. Where
-// workerd intercepts what goes out, it routes every address to itself, opens TLS with an authority of its own, and
-// passes HTTP and HTTPS on to workerd, which asks the Worker. Nothing else gets out then, and no name is looked up.
+// Command sidecar stands in for cloudflare/proxy-everything, the image that local workerd puts beside each container to
+// hold its network. It accepts workerd's connections to ports of the container, by HTTP CONNECT. If workerd intercepts
+// outbound traffic, it routes every address to itself, decrypts TLS with its own authority, and passes HTTP and HTTPS
+// on to workerd, which asks the Worker. Then nothing else gets out, and no name is looked up.
 package main
 
 import (
@@ -65,7 +65,7 @@ func (s *sidecar) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// connect joins a connection to the port that the header names, which workerd expects to be refused with 400.
+// connect joins a connection to the port that the header names. Workerd expects a refused port to be answered with 400.
 func connect(w http.ResponseWriter, r *http.Request) {
 	_, port, err := net.SplitHostPort(r.Header.Get("X-Dst-Addr"))
 	if err != nil {
@@ -95,7 +95,7 @@ func connect(w http.ResponseWriter, r *http.Request) {
 	both.Wait()
 }
 
-// pass copies to the end of a stream, and passes that on.
+// pass copies a stream to its end, and passes the end on.
 func pass(to net.Conn, from io.Reader) {
 	_, err := io.Copy(to, from)
 	half, ok := to.(*net.TCPConn)

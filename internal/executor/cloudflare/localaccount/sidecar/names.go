@@ -18,7 +18,7 @@ const (
 	headerDNS = 12
 )
 
-// answerNames answers every name server's questions, by UDP, with the same address for every name.
+// answerNames answers questions to any name server by UDP, with the same address for every name.
 func answerNames() error {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{Port: 53})
 	if err != nil {
@@ -29,7 +29,7 @@ func answerNames() error {
 		return err
 	}
 	var set error
-	// The answer comes from the address that was asked.
+	// The answer must come from the address that was asked.
 	err = raw.Control(func(fd uintptr) { set = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_IP, syscall.IP_PKTINFO, 1) })
 	if err := errors.Join(err, set); err != nil {
 		return err
@@ -54,7 +54,7 @@ func answerNames() error {
 	return nil
 }
 
-// sourceOf makes the destination of a packet the source of its answer.
+// sourceOf returns control data that makes the destination of a packet the source of its answer.
 func sourceOf(control []byte) []byte {
 	messages, err := syscall.ParseSocketControlMessage(control)
 	if err != nil {
@@ -64,14 +64,14 @@ func sourceOf(control []byte) []byte {
 		if m.Header.Level == syscall.IPPROTO_IP && m.Header.Type == syscall.IP_PKTINFO && len(m.Data) >= 12 {
 			oob := make([]byte, syscall.CmsgSpace(12))
 			copy(oob, control[:syscall.CmsgLen(0)])
-			copy(oob[syscall.CmsgLen(0)+4:], m.Data[8:12]) // the interface is the kernel's to choose
+			copy(oob[syscall.CmsgLen(0)+4:], m.Data[8:12]) // the kernel chooses the interface
 			return oob
 		}
 	}
 	return nil
 }
 
-// answerTo answers a question for one name (RFC 1035); nil for what is none.
+// answerTo answers a question for one name (RFC 1035). It returns nil for anything else.
 func answerTo(question []byte) []byte {
 	if len(question) < headerDNS || question[2]&0x80 != 0 || binary.BigEndian.Uint16(question[4:]) != 1 {
 		return nil
@@ -90,7 +90,7 @@ func answerTo(question []byte) []byte {
 		said[i] = 0
 	}
 	if binary.BigEndian.Uint16(question[end-4:]) != typeA {
-		return said // the name is there, and has nothing of that type
+		return said // the name exists, and has no records of that type
 	}
 	said[7] = 1
 	said = append(said, 0xc0, headerDNS, 0, typeA, 0, 1, 0, 0, 0, 60, 0, 4)

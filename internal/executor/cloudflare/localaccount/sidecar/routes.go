@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// routeToSelf makes every address one of this network namespace, so that what is connected to arrives here, except
-// the machine's, where workerd is.
+// routeToSelf makes every address local to this network namespace, so that all connections arrive here. The exception
+// is the address of the machine, where workerd runs.
 func routeToSelf(machine net.IP) error {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -23,7 +23,7 @@ func routeToSelf(machine net.IP) error {
 			}
 			continue
 		}
-		// Two halves are more particular than the default route, and leave it.
+		// Two halves are more specific than the default route, which stays.
 		for _, half := range []net.IP{net.IPv4(0, 0, 0, 0), net.IPv4(128, 0, 0, 0)} {
 			if err := route(syscall.RTM_NEWROUTE, syscall.RTN_LOCAL, syscall.RT_SCOPE_HOST, half, 1, link.Index); err != nil {
 				return fmt.Errorf("route %s/1 to itself: %w", half, err)
@@ -33,7 +33,7 @@ func routeToSelf(machine net.IP) error {
 	return nil
 }
 
-// narrow leaves of a link's network the machine alone.
+// narrow reduces the route of a link's network to the machine.
 func narrow(link net.Interface, machine net.IP) error {
 	addresses, err := link.Addrs()
 	if err != nil {
@@ -69,7 +69,7 @@ func route(message uint16, kind, scope uint8, to net.IP, bits, link int) error {
 	b := append([]byte(nil), header[:]...) // written below
 	origin := uint8(syscall.RTPROT_BOOT)
 	if message == syscall.RTM_DELROUTE {
-		origin = syscall.RTPROT_UNSPEC // whichever
+		origin = syscall.RTPROT_UNSPEC // any
 	}
 	b = append(b, syscall.AF_INET, uint8(bits), 0, 0, syscall.RT_TABLE_MAIN, origin, scope, kind, 0, 0, 0, 0)
 	b = append(b, 8, 0, syscall.RTA_DST, 0)

@@ -1,5 +1,5 @@
-// Package miniflare runs Workers on this machine for localapi: the real runtime, workerd, with real containers on
-// the local Docker Engine, and D1 and R2 in files. One Node.js program runs them all (worker/serve.mjs).
+// Package miniflare runs Workers on this machine for localapi. It uses the real runtime, workerd, with real containers
+// on the local Docker Engine, and keeps D1 and R2 in files. One Node.js program runs them all (worker/serve.mjs).
 package miniflare
 
 import (
@@ -22,38 +22,38 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 )
 
-// commandLimit bounds one command: the runtime starts in seconds, on a busy machine in tens of them.
+// commandLimit bounds one command: the runtime starts in seconds, on a busy machine in tens of seconds.
 const commandLimit = 3 * time.Minute
 
 // maxAnswer bounds a line of the program, in bytes.
 const maxAnswer = 1 << 20
 
-// Config says what to run Workers with.
+// Config configures a Runtime.
 type Config struct {
 	// Worker is the folder of the Worker's sources, with its packages installed.
 	Worker string
 	// State is the folder that Durable Objects, databases and buckets are kept in.
 	State string
-	// Engine is the Docker Engine's address: a Unix socket, workerd reaches no other.
+	// Engine is the Docker Engine's address. It must be a Unix socket: workerd supports nothing else.
 	Engine string
-	// Sidecar is the image that workerd has stand beside each container (localaccount/sidecar).
+	// Sidecar is the image that workerd runs beside each container (localaccount/sidecar).
 	Sidecar string
 	// Outside is the address of a server that stands in for the Internet; "" means the Internet.
 	Outside string
-	// Image names what the engine has of a deployment's image. Nil means that it is called as the deployment says.
+	// Image returns the engine's name for a deployment's image. Nil means that the name is the same.
 	Image func(ctx context.Context, reference string) (string, error)
-	// Log gets what the program reports; nil means standard error.
+	// Log receives the program's messages; nil means standard error.
 	Log io.Writer
 }
 
-// Runtime is a program that runs.
+// Runtime is a running program.
 type Runtime struct {
 	image func(ctx context.Context, reference string) (string, error)
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 	// answers closes when the program has ended.
 	answers <-chan string
-	// turn is held by the one command that is under way; it stays taken once an answer was missed.
+	// turn is held by the one command in progress. It is never released after a missed answer.
 	turn chan struct{}
 }
 
@@ -117,13 +117,14 @@ func (r *Runtime) Deploy(ctx context.Context, p localapi.Program) (string, error
 	return strings.TrimSuffix(answer.URL, "/"), err
 }
 
-// named is an image that starts may choose, as Miniflare takes it.
+// named is an image that starts may choose, in Miniflare's form.
 type named struct {
 	Name  string `json:"name"`
 	Image string `json:"image"`
 }
 
-// imagesOf returns what the engine calls a program's image, "" where it has none, and those that starts choose from.
+// imagesOf returns the engine's name for a program's image, "" if the program has none, and the images that starts
+// choose from.
 func (r *Runtime) imagesOf(ctx context.Context, p localapi.Program) (image string, images []named, err error) {
 	onEngine := r.image
 	if onEngine == nil {
@@ -162,7 +163,7 @@ type answer struct {
 	Error string          `json:"error"`
 }
 
-// command sends a command and takes its answer. One whose answer is not awaited is the last.
+// command sends a command and receives its answer. If it gives up before the answer, it was the last command.
 func (r *Runtime) command(ctx context.Context, command any) (answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, commandLimit)
 	defer cancel()
@@ -200,7 +201,7 @@ func decode(said string, alive bool) (a answer, err error) {
 	return a, nil
 }
 
-// Close ends every Worker with its containers. What they held stays in Config.State.
+// Close ends every Worker with its containers. Their data stays in Config.State.
 func (r *Runtime) Close() error {
 	err := r.stdin.Close()
 	limit := time.AfterFunc(commandLimit, func() { _ = r.cmd.Process.Kill() }) // it may have ended

@@ -1,5 +1,5 @@
-// Package recording writes down what a client asks of Cloudflare's API, in a form in which two clients can be
-// compared: with names in place of what differs from run to run, and only with what belongs to a deployment.
+// Package recording records a client's requests to Cloudflare's API, so that two clients can be compared. Names replace
+// all values that differ from run to run, and only requests of a deployment are kept.
 package recording
 
 import (
@@ -16,22 +16,22 @@ import (
 	"sync"
 )
 
-// Request is one request that was to change something.
+// Request is one request for a change.
 type Request struct {
-	// Method and Path say what, without the account, with names in place of ids.
+	// Method and Path are those of the request, without the account, and with names in place of ids.
 	Method string `json:"method"`
 	Path   string `json:"path"`
 	Query  string `json:"query,omitempty"`
-	// Body is the JSON body. That of an upload is its description, and Parts are the other parts' headers.
+	// Body is the JSON body. For an upload it is the description, and Parts are the headers of the other parts.
 	Body  any      `json:"body,omitempty"`
 	Parts []string `json:"parts,omitempty"`
 }
 
-// Recorder passes requests on to a handler, and keeps them.
+// Recorder passes requests on to a handler and records them.
 type Recorder struct {
-	// To answers.
+	// To answers the requests.
 	To http.Handler
-	// Names are written in place of their keys: what the account, its Workers and images are called.
+	// Names replace their keys: the names of the account, its Workers and images.
 	Names map[string]string
 
 	mu  sync.Mutex // guards all
@@ -60,7 +60,7 @@ func (c *Recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.To.ServeHTTP(w, r)
 }
 
-// Take returns what was asked since the last time.
+// Take returns the requests since the last call.
 func (c *Recorder) Take() []Request {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,11 +74,11 @@ func (c *Recorder) keep(r *http.Request, body []byte) error {
 	kept := Request{Method: r.Method, Path: c.named("/" + path), Query: r.URL.RawQuery}
 	kind, parameters, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	switch {
-	case len(body) == 0 || r.Method == http.MethodDelete: // what a deletion has for a body says nothing
+	case len(body) == 0 || r.Method == http.MethodDelete: // the body of a deletion has no meaning
 		err = nil
 	case err == nil && kind == "multipart/form-data":
 		kept.Body, kept.Parts, err = c.upload(body, parameters["boundary"])
-	default: // wrangler says of some of its JSON that it is text
+	default: // wrangler sends some of its JSON as text
 		kept.Body, err = c.decode(body)
 	}
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *Recorder) keep(r *http.Request, body []byte) error {
 	return nil
 }
 
-// named puts names in place of what differs from run to run.
+// named replaces values that differ from run to run by names.
 func (c *Recorder) named(s string) string {
 	for from, to := range c.Names {
 		s = strings.ReplaceAll(s, from, to)

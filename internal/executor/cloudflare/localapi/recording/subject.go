@@ -7,10 +7,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Account is the one that both clients deploy to.
+// Account is the account that both clients deploy to.
 const Account = "0123456789abcdef0123456789abcdef"
 
-// Subject is what both clients deploy first.
+// Subject is the first deployment of both clients.
 func Subject() cloudflare.Deployment {
 	basic, _ := sandbox.ResourcesOf("basic")
 	return cloudflare.Deployment{
