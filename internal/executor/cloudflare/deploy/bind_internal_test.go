@@ -7,7 +7,7 @@ import (
 	"github.com/cloudflare/cloudflare-go/v7/workers"
 )
 
-// TestADatabaseIsFoundUnderEitherName: Cloudflare's API has named a database's id in both ways.
+// TestADatabaseIsFoundUnderEitherName: Cloudflare's API has used both names for a database's id.
 func TestADatabaseIsFoundUnderEitherName(t *testing.T) {
 	t.Parallel()
 	for _, answer := range []string{

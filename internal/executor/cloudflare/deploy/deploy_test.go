@@ -84,8 +84,8 @@ func TestEachChangeIsFoundAndMade(t *testing.T) {
 	}
 }
 
-// A deployment that breaks off at any request, be it new or a change, is completed by the next one, and removed
-// whole by a deletion; and so is a deletion that breaks off.
+// A deployment, new or a change, may break off at any request. The next deployment completes it, and a deletion removes
+// all of it. The same holds for a deletion that breaks off.
 func TestWhatBreaksOffAnywhereIsCompletedOrRemoved(t *testing.T) {
 	t.Parallel()
 	for kind, before := range map[string]func(*world){
@@ -142,7 +142,7 @@ func TestAPartThatWasDeletedIsFoundAndMadeAgain(t *testing.T) {
 		"application": func(w *world, s cloudflare.Site) {
 			w.request(http.MethodDelete, "/containers/applications/"+s.ApplicationID, "")
 		},
-		// Its application stays behind, of a namespace that is gone.
+		// Its application stays behind, with a namespace that is gone.
 		"worker application route": func(w *world, s cloudflare.Site) {
 			w.request(http.MethodDelete, "/workers/scripts/"+s.Name, "")
 		},
@@ -233,7 +233,7 @@ func TestAWorkerThatIsNotOursIsNeverChanged(t *testing.T) {
 func TestDeploymentsOfOneAccountDoNotSeeEachOther(t *testing.T) {
 	t.Parallel()
 	w, a, b := newWorld(t), wanted(), wanted()
-	b.Name = a.Name + "x" // the name of a database is looked for by a part of it
+	b.Name = a.Name + "x" // the API finds databases by a part of their name
 	w.deploy(b)
 	w.deploy(a)
 	w.must(w.deployer.Delete(t.Context(), b.Name))

@@ -116,7 +116,7 @@ func TestNoErrorAndNoLogHasASecret(t *testing.T) {
 	w := newWorld(t)
 	echo := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		rw.WriteHeader(http.StatusBadRequest)
-		_, _ = rw.Write([]byte("you sent " + r.Header.Get("Authorization"))) // the test looks at what arrives
+		_, _ = rw.Write([]byte("you sent " + r.Header.Get("Authorization"))) // the test checks the text that arrives
 	}))
 	t.Cleanup(echo.Close)
 	w.url = echo.URL

@@ -18,7 +18,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestTheLocalAPIBlocksATokenThatAsksTooOften: what asks too often is red here before an account blocks it.
+// TestTheLocalAPIBlocksATokenThatAsksTooOften: code that makes too many calls fails tests before a real account blocks
+// it.
 func TestTheLocalAPIBlocksATokenThatAsksTooOften(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -54,7 +55,7 @@ func TestTheLocalAPIBlocksATokenThatAsksTooOften(t *testing.T) {
 	}
 }
 
-// TestTheLocalAPICountsQueriesApart: GraphQL has a limit of its own.
+// TestTheLocalAPICountsQueriesApart: GraphQL has a separate limit.
 func TestTheLocalAPICountsQueriesApart(t *testing.T) {
 	t.Parallel()
 	api := localapi.New(localapi.Config{})
@@ -81,7 +82,7 @@ func TestTheLocalAPICountsQueriesApart(t *testing.T) {
 	}
 }
 
-// TestTheLocalAPITakesAHundredImages: each is prepared before the Worker that names it is uploaded.
+// TestTheLocalAPITakesAHundredImages: each is prepared before the upload of the Worker that names it.
 func TestTheLocalAPITakesAHundredImages(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -107,7 +108,7 @@ func TestTheLocalAPITakesAHundredImages(t *testing.T) {
 	}
 }
 
-// TestAnAccountHasFiveHundredWorkers: the next environment is refused with what to do.
+// TestAnAccountHasFiveHundredWorkers: the error for the next environment says what to do.
 func TestAnAccountHasFiveHundredWorkers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -123,7 +124,7 @@ func TestAnAccountHasFiveHundredWorkers(t *testing.T) {
 	w.wantCode(err, sandbox.CapacityExceeded)
 }
 
-// upload uploads a Worker behind the deployer's back, and returns how that is answered.
+// upload uploads a Worker behind the deployer's back, and returns the status of the answer.
 func (w *world) upload(name string, images map[string]string) int {
 	w.Helper()
 	metadata, err := json.Marshal(map[string]any{
@@ -163,7 +164,7 @@ func TestABlockedTokenIsAnErrorAtOnce(t *testing.T) {
 	}
 }
 
-// TestTheLocalAPIRunsNoSizeThatCloudflareDoesNot: the rules are those of the plan, kept a second time.
+// TestTheLocalAPIRunsNoSizeThatCloudflareDoesNot: the local API has its own copy of the plan's rules.
 func TestTheLocalAPIRunsNoSizeThatCloudflareDoesNot(t *testing.T) {
 	t.Parallel()
 	for _, size := range []sandbox.Resources{

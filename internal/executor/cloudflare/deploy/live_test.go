@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// live takes a deployment through its life: made, found as wanted, changed, and deleted.
+// live creates a deployment, compares it, changes it and deletes it.
 func live(t *testing.T, d *deploy.Deployer, first, second cloudflare.Deployment) {
 	t.Helper()
 	for _, want := range []cloudflare.Deployment{first, second} {

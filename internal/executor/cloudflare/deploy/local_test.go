@@ -13,7 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// What is deployed runs: sandboxes start in it, live through the next version of their Worker, and end with it.
+// A deployment runs: sandboxes start in it, survive the next version of their Worker, and end with the deployment.
 func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
 	t.Parallel()
 	a := cloudflaretest.StartAccount(t)
@@ -27,7 +27,7 @@ func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
 	script, err := cloudflare.Script()
 	must(t, err)
 	want := wanted()
-	// The names of containers begin with this one.
+	// The names of containers begin with this name.
 	want.Name = cloudflare.DeploymentName(sandbox.RandomIDs(sandbox.LedgerIDLength), "catan-7")
 	prepared, err := d.Prepare(t.Context(), want.Name, cloudflaretest.ImageID(t, dockertest.Busybox(t)), nil)
 	must(t, err)
@@ -95,7 +95,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// sh runs a script in a sandbox, and returns what it wrote.
+// sh runs a script in a sandbox, and returns its output.
 func sh(t *testing.T, w *cloudflare.Worker, h driver.Handle, script string) string {
 	t.Helper()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}}.Normalize()

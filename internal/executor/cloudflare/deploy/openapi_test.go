@@ -21,8 +21,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi"
 )
 
-// openAPI names the environment variable that names a file with Cloudflare's OpenAPI document, of which a part
-// is enough. It has no containers.
+// openAPI is the environment variable with the path of Cloudflare's OpenAPI document. A part of the document is enough.
+// It does not cover containers.
 const openAPI = "SANDBOX_CLOUDFLARE_OPENAPI"
 
 func TestWhatWeAskIsAsCloudflareDocumentsIt(t *testing.T) {
@@ -93,7 +93,7 @@ func (v *validator) validate(r *http.Request) {
 		Route:      route,
 		Options: &openapi3filter.Options{
 			AuthenticationFunc: func(context.Context, *openapi3filter.AuthenticationInput) error { return nil },
-			// The document knows only old forms of an upload's metadata, and demands a body for deletions, which no client
+			// The document knows only old forms of an upload's metadata. It requires a body for deletions, which no client
 			// sends.
 			ExcludeRequestBody: strings.HasPrefix(r.Header.Get("Content-Type"), "multipart/") || r.Method == http.MethodDelete,
 		},

@@ -12,7 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 )
 
-// inProcess has a server answer without a network, so that time may be simulated.
+// inProcess lets a server answer without a network, so that time can be simulated.
 type inProcess struct{ server http.Handler }
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -26,7 +26,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// TestManyCallsAreSpreadSoThatNoneIsRefused: what asks for 3,000 things at once waits, and the token is never blocked.
+// TestManyCallsAreSpreadSoThatNoneIsRefused: 3,000 concurrent calls wait their turn, and the token is never blocked.
 func TestManyCallsAreSpreadSoThatNoneIsRefused(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

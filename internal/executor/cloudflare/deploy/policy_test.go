@@ -26,7 +26,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// pinned is wanted with the policy durable_object and images beside its own.
+// pinned returns wanted with the policy durable_object and more images.
 func pinned(more ...string) cloudflare.Deployment {
 	d := wanted()
 	d.Policy, d.Images = cloudflare.PolicyDurableObject, map[string]string{}
@@ -36,13 +36,13 @@ func pinned(more ...string) cloudflare.Deployment {
 	return d
 }
 
-// numbered is one of the account's registry, whose digest begins with a number.
+// numbered returns an image of the account's registry whose digest begins with a number.
 func numbered(n int) string {
 	return fmt.Sprintf("registry.cloudflare.com/%s/game@sha256:%032x%032x", account, n+1, 0)
 }
 
-// TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt: each body is that of wrangler 4.164.0, whose application has
-// nothing but a name, the policy and a namespace.
+// TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt: each body equals that of wrangler 4.164.0, whose application
+// has only a name, the policy and a namespace.
 func TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt(t *testing.T) {
 	t.Parallel()
 	recorder := &recording.Recorder{To: localapi.New(localapi.Config{})}
@@ -69,7 +69,7 @@ func TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{"image": want.Image}, bodies["/containers/image-preparations"], ids); diff != "" {
 		t.Errorf("an image is prepared otherwise:\n%s", diff)
 	}
-	named := map[string]any{"{id}": want.Image} // the Recorder's word for 32 hexadecimal digits
+	named := map[string]any{"{id}": want.Image} // the Recorder's name for 32 hexadecimal digits
 	containers := []any{map[string]any{"name": want.Name, "class_name": "Sandbox", "images": named}}
 	if diff := cmp.Diff(any(containers), bodies[script]["containers"], ids); diff != "" {
 		t.Errorf("the Worker is uploaded with other containers:\n%s", diff)
@@ -82,12 +82,12 @@ func TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt(t *testing.T) {
 	}
 }
 
-// ids compares strings as a Recorder writes them.
+// ids compares strings with the account's id replaced as by a Recorder.
 var ids = cmp.Comparer(func(a, b string) bool {
 	return strings.ReplaceAll(a, account, "{id}") == strings.ReplaceAll(b, account, "{id}")
 })
 
-// TestAnotherImageIsAnotherEntryAndNoRollout: the application is not touched, and what is there is not uploaded again.
+// TestAnotherImageIsAnotherEntryAndNoRollout: the application does not change, and nothing existing is uploaded again.
 func TestAnotherImageIsAnotherEntryAndNoRollout(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -137,7 +137,7 @@ func TestAnApplicationKeepsItsPolicy(t *testing.T) {
 	}
 }
 
-// TestTheLocalAPIRefusesWhatThePolicyDoesNotHave: what Cloudflare refuses is red here before.
+// TestTheLocalAPIRefusesWhatThePolicyDoesNotHave: settings that Cloudflare refuses fail tests first.
 func TestTheLocalAPIRefusesWhatThePolicyDoesNotHave(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -158,7 +158,7 @@ func TestTheLocalAPIRefusesWhatThePolicyDoesNotHave(t *testing.T) {
 	}
 }
 
-// status sends something behind the deployer's back, and returns how it is answered.
+// status sends a request behind the deployer's back, and returns the status of the answer.
 func (w *world) status(method, path, body string) int {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.url+"/accounts/"+account+path, strings.NewReader(body))
@@ -170,7 +170,7 @@ func (w *world) status(method, path, body string) int {
 	return answer.StatusCode
 }
 
-// TestMoreThanAHundredImagesAreSentNowhere: Cloudflare takes a hundred.
+// TestMoreThanAHundredImagesAreSentNowhere: Cloudflare allows a hundred.
 func TestMoreThanAHundredImagesAreSentNowhere(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -190,33 +190,33 @@ func TestMoreThanAHundredImagesAreSentNowhere(t *testing.T) {
 	}
 }
 
-// crowd answers in place of every Worker: these sandboxes and environments are there.
+// crowd answers in place of every Worker, with these sandboxes and environments.
 type crowd struct {
-	images func() []string // those that starts of the shared Worker choose from
+	images func() []string // the images that starts of the shared Worker choose from
 
 	mu           sync.Mutex // guards what follows
 	sandboxes    []map[string]any
 	environments []cloudflare.Environment
-	since        time.Time // when the first environment came, as the Worker says
+	since        time.Time // when the first environment was added, in the Worker's answer
 	asked        int
-	fails        func(n int) bool // the n-th request; nil for none
+	fails        func(n int) bool // whether the n-th request fails; nil for none
 	closed, down bool
-	put          func() // is called before each environment that is put; nil for none
+	put          func() // called before each environment that is put; nil for none
 }
 
-// living are the environments that were not removed. The caller holds mu.
+// living returns the environments that were not removed. The caller holds mu.
 func (c *crowd) living() []cloudflare.Environment {
 	return slices.DeleteFunc(slices.Clone(c.environments), func(env cloudflare.Environment) bool { return env.RemovedAt != 0 })
 }
 
-// onPut has something happen before each environment that is put.
+// onPut makes f run before each environment that is put.
 func (c *crowd) onPut(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.put = f
 }
 
-// closes closes the shared Worker's ledger, after its last environment has gone.
+// closes closes the shared Worker's ledger after its last environment has been removed.
 func (c *crowd) closes(last string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,14 +224,14 @@ func (c *crowd) closes(last string) {
 	c.environments = slices.DeleteFunc(c.environments, func(env cloudflare.Environment) bool { return env.ID == last })
 }
 
-// opens has the shared Worker be a new one, with a database of its own.
+// opens makes the shared Worker a new one with a new database.
 func (c *crowd) opens() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed, c.environments = false, nil
 }
 
-// forget counts requests anew, and has some of them break off; nil means none.
+// forget resets the count of requests, and makes some of them break off; nil means none.
 func (c *crowd) forget(fails func(n int) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,14 +244,14 @@ func (c *crowd) requests() int {
 	return c.asked
 }
 
-// shared answers what worker/src/index.ts says of environments. The caller holds mu.
+// shared answers requests about environments like worker/src/index.ts. The caller holds mu.
 func (c *crowd) shared(method, id string, body io.Reader) map[string]any {
 	is := func(env cloudflare.Environment) bool { return env.ID == id }
 	switch {
 	case method == http.MethodPut && !c.closed:
 		c.environments = slices.DeleteFunc(c.environments, is)
 		env := cloudflare.Environment{ID: id}
-		_ = json.NewDecoder(body).Decode(&env) // what has no image is found by the test
+		_ = json.NewDecoder(body).Decode(&env) // the test finds an environment without an image
 		c.environments = append(c.environments, env)
 	case method == http.MethodDelete && id != "":
 		for i := range c.environments {
@@ -295,7 +295,7 @@ func (c *crowd) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(string(said))), Request: r}, err
 }
 
-// sleeps adds a sandbox that needs an image for its next start; none means that all were killed.
+// sleeps adds a sleeping sandbox for each image, which its next start needs; no image means that all were killed.
 func (c *crowd) sleeps(images ...string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,7 +307,7 @@ func (c *crowd) sleeps(images ...string) {
 	}
 }
 
-// ground is an environment on an account whose Workers do not run.
+// ground has an environment on an account whose Workers do not run.
 type ground struct {
 	*world
 	origin  *origin
@@ -325,13 +325,13 @@ func newGround(t *testing.T) *ground {
 	return g
 }
 
-// executor is a process of its own.
+// executor returns the executor of a separate process.
 func (g *ground) executor(p cloudflare.SchedulingPolicy) *cloudflare.Executor {
 	g.Helper()
 	return g.executorWith(cloudflare.Config{SchedulingPolicy: p})
 }
 
-// hurried is a process whose clock is fast, so that it does not wait for long for one that has died.
+// hurried returns the executor of a process with a fast clock, which does not wait long for a dead process.
 func (g *ground) hurried() *cloudflare.Executor {
 	g.Helper()
 	began := time.Now()
@@ -356,7 +356,7 @@ func spec(image, size string) sandbox.EnvironmentSpec {
 	return of.WithDefaults()
 }
 
-// noted is what the shared Worker has of the environment.
+// noted returns the environment as the shared Worker has it.
 func (g *ground) noted() cloudflare.Environment {
 	g.Helper()
 	g.workers.mu.Lock()
@@ -370,7 +370,7 @@ func (g *ground) noted() cloudflare.Environment {
 	return cloudflare.Environment{}
 }
 
-// prepared is the image that the environment's starts choose now.
+// prepared returns the image that the environment's starts choose now.
 func (g *ground) prepared() string {
 	g.Helper()
 	return g.noted().Prepared
@@ -420,7 +420,7 @@ func TestImagesThatSandboxesNeedStayAndOthersAreCollected(t *testing.T) {
 
 func isImages(d driver.Difference) bool { return d.Setting == "images" }
 
-// TestAWorkerThatDoesNotAnswerKeepsItsImages: which of them are needed is unknown.
+// TestAWorkerThatDoesNotAnswerKeepsItsImages: it is unknown which of them are needed.
 func TestAWorkerThatDoesNotAnswerKeepsItsImages(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -441,7 +441,7 @@ func TestAWorkerThatDoesNotAnswerKeepsItsImages(t *testing.T) {
 	g.open(first)
 }
 
-// TestTheHundredAndFirstImageIsRefusedBeforeAnythingIsSent: a hundred are needed by sandboxes that sleep.
+// TestTheHundredAndFirstImageIsRefusedBeforeAnythingIsSent: the environment and its sleeping sandboxes need a hundred.
 func TestTheHundredAndFirstImageIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -452,7 +452,7 @@ func TestTheHundredAndFirstImageIsRefusedBeforeAnythingIsSent(t *testing.T) {
 	for n := range cloudflare.MaxImages - 1 {
 		asleep = append(asleep, numbered(n))
 	}
-	g.workers.sleeps(asleep...) // with the environment's own they are a hundred
+	g.workers.sleeps(asleep...) // a hundred, with the environment's own
 	g.forget(nil)
 	next := spec(g.origin.putGame("next"), "lite")
 	err := x.Provision(t.Context(), g.ref, next)
@@ -469,7 +469,8 @@ func TestTheHundredAndFirstImageIsRefusedBeforeAnythingIsSent(t *testing.T) {
 
 func isCredentials(request string) bool { return strings.HasSuffix(request, "/credentials") }
 
-// TestAnEnvironmentKeepsThePolicyItWasMadeWith: what is configured holds for new ones, and the size basic for none.
+// TestAnEnvironmentKeepsThePolicyItWasMadeWith: the configured policy applies to new environments only, and not to the
+// size basic.
 func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -510,7 +511,7 @@ func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
 	}
 }
 
-// TestARolloutLeavesRunningContainersAlone: for as long as Cloudflare lets an application say so.
+// TestARolloutLeavesRunningContainersAlone: the grace period is the longest that Cloudflare allows.
 func TestARolloutLeavesRunningContainersAlone(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -531,7 +532,7 @@ func TestARolloutLeavesRunningContainersAlone(t *testing.T) {
 	}
 }
 
-// TestRepairRestoresTheImagesOfStarts: others uploaded the Worker without them, and sandboxes sleep.
+// TestRepairRestoresTheImagesOfStarts: another program uploaded the Worker without them while sandboxes sleep.
 func TestRepairRestoresTheImagesOfStarts(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -542,7 +543,7 @@ func TestRepairRestoresTheImagesOfStarts(t *testing.T) {
 	now := spec(g.origin.putGame("now"), "lite")
 	g.must(x.Provision(t.Context(), g.ref, now))
 	was := g.find(g.name)
-	bare := wanted() // by another hand: no image, no variable that records one
+	bare := wanted() // by another program: no image, and no variable that records one
 	bare.Name, bare.Policy, bare.Image = g.name, cloudflare.PolicyDurableObject, numbered(1)
 	bare.Images = map[string]string{cloudflare.ImageName(bare.Image): bare.Image}
 	g.deploy(bare)

@@ -34,7 +34,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// origin is a registry that images come from, and is no part of an account.
+// origin is a registry outside of accounts, where images come from.
 type origin struct {
 	*testing.T
 	host   string
@@ -48,7 +48,7 @@ func newOrigin(t *testing.T) *origin {
 	return &origin{t, strings.TrimPrefix(server.URL, "http://"), server}
 }
 
-// game is an image that says so, for a platform.
+// game returns an image for a platform that contains says.
 func (o *origin) game(says, arch string) v1.Image {
 	o.Helper()
 	img, err := random.Image(1000, 2)
@@ -76,7 +76,7 @@ func rootFS(o *origin, img v1.Image) v1.RootFS {
 	return config.RootFS
 }
 
-// put stores an image, and returns what it is called.
+// put stores an image, and returns its reference.
 func (o *origin) put(img remote.Taggable, digest func() (v1.Hash, error)) string {
 	o.Helper()
 	ref, err := name.ParseReference(o.host + "/games/catan:v1")
@@ -107,7 +107,7 @@ func (w *world) prepare(name, ref string) cloudflare.Prepared {
 	return p
 }
 
-// uploads are the requests of the account's registry that began to send something, or ended it.
+// uploads returns the requests to the account's registry that began or ended an upload.
 func (w *world) uploads() (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -119,7 +119,7 @@ func (w *world) uploads() (all []string) {
 	return all
 }
 
-// registry reads the account's.
+// registry returns a client that can read the account's registry.
 func (w *world) registry() *registry.Client {
 	host := strings.TrimSuffix(strings.TrimPrefix(w.url, "http://"), "/client/v4")
 	return registry.New(nil).With(host, func(context.Context) (string, sandbox.Secret, error) {
@@ -135,8 +135,8 @@ func (w *world) open(ref string) v1.Image {
 	return img
 }
 
-// TestAPreparedImageIsTheImageWithTheGuest: what a sandbox needs is there, and what the image says of its programs
-// stays.
+// TestAPreparedImageIsTheImageWithTheGuest: it has everything that a sandbox needs, and keeps the settings of its
+// programs.
 func TestAPreparedImageIsTheImageWithTheGuest(t *testing.T) {
 	t.Parallel()
 	w, o := newWorld(t), newOrigin(t)
@@ -216,8 +216,8 @@ var otherName = cloudflare.DeploymentName("ledgerofanother2", "catan-7")
 
 func digest(ref string) string { return ref[strings.LastIndex(ref, "@")+1:] }
 
-// TestAPreparationThatBreaksOffGoesOn breaks it at every request, before and after it was carried out; one of both
-// where there is little time.
+// TestAPreparationThatBreaksOffGoesOn breaks a preparation at every request, before and after the request is carried
+// out. A short run tests only one of both.
 func TestAPreparationThatBreaksOffGoesOn(t *testing.T) {
 	t.Parallel()
 	o := newOrigin(t)
@@ -326,7 +326,7 @@ func TestImagesThatCannotBePreparedAreRefusedByWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestTheAccountsOwnImages: with the guest they are taken as they are, without they get it.
+// TestTheAccountsOwnImages: images with the guest are used unchanged, and others get it.
 func TestTheAccountsOwnImages(t *testing.T) {
 	t.Parallel()
 	w, o := newWorld(t), newOrigin(t)
@@ -340,7 +340,7 @@ func TestTheAccountsOwnImages(t *testing.T) {
 	}
 }
 
-// engine is one that has one image.
+// engine is an engine with one image.
 type engine struct {
 	image.Engine
 	t   *testing.T

@@ -22,7 +22,7 @@ func files(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// images are the tags of a deployment that the registry has.
+// images returns the tags of a deployment in the registry.
 func (w *world) images(of string) (all []string) {
 	for _, image := range w.api.Images() {
 		if strings.Contains(image, of+".") {
@@ -32,8 +32,8 @@ func (w *world) images(of string) (all []string) {
 	return all
 }
 
-// TestADeploymentHasTwoImagesAtMost: its own, and the one before, which instances still start from until the
-// rollout has reached them.
+// TestADeploymentHasTwoImagesAtMost: its current image, and the previous one, from which instances start until the
+// rollout reaches them.
 func TestADeploymentHasTwoImagesAtMost(t *testing.T) {
 	t.Parallel()
 	w, o := newWorld(t), newOrigin(t)
@@ -54,7 +54,8 @@ func TestADeploymentHasTwoImagesAtMost(t *testing.T) {
 	}
 }
 
-// TestRemovingADeploymentRemovesItsImagesAndNoOthers: two use the same image, and one of them another before.
+// TestRemovingADeploymentRemovesItsImagesAndNoOthers: two deployments use the same image, and one of them used another
+// before.
 func TestRemovingADeploymentRemovesItsImagesAndNoOthers(t *testing.T) {
 	t.Parallel()
 	w, o := newWorld(t), newOrigin(t)

@@ -38,8 +38,8 @@ func (d *workersDev) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// idle has a reconciler look for five minutes as its loop does when nothing happens, and returns how often it has asked
-// the API. It has looked before.
+// idle polls for five minutes like the loop of an idle reconciler that has polled before, and returns the number of API
+// calls.
 func (w *world) idle(environments int) int {
 	w.Helper()
 	const ledgerID = "ledgerofdeploy22"
@@ -66,7 +66,7 @@ func (w *world) idle(environments int) int {
 	look()
 	w.forget(nil)
 	line.asked = 0
-	for range 30 { // every 10 s the watch looks, and every 30 s the resync
+	for range 30 { // the watch polls every 10 s, and the resync runs every 30 s
 		now = now.Add(cloudflare.DefaultPoll)
 		look()
 	}
@@ -79,7 +79,7 @@ func (w *world) idle(environments int) int {
 	return w.requests()
 }
 
-// TestTheSubdomainIsAskedForOnce: what many look for at once, when it was not known or is known no longer, is one call.
+// TestTheSubdomainIsAskedForOnce: concurrent callers share one call if the subdomain is not cached or has expired.
 func TestTheSubdomainIsAskedForOnce(t *testing.T) {
 	t.Parallel()
 	const many = 20
@@ -105,7 +105,7 @@ func TestTheSubdomainIsAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestACallerThatGivesUpDoesNotWaitForTheSubdomain, nor does its end keep others from asking.
+// TestACallerThatGivesUpDoesNotWaitForTheSubdomain: other callers can still ask after it gave up.
 func TestACallerThatGivesUpDoesNotWaitForTheSubdomain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -136,8 +136,8 @@ func TestACallerThatGivesUpDoesNotWaitForTheSubdomain(t *testing.T) {
 	}
 }
 
-// TestAnIdleReconcilerAsksTheAPISeldom: an account may ask 1,200 times in five minutes, and requests to
-// Workers do not count.
+// TestAnIdleReconcilerAsksTheAPISeldom: an account may make 1,200 API calls in five minutes. Requests to Workers do not
+// count.
 func TestAnIdleReconcilerAsksTheAPISeldom(t *testing.T) {
 	t.Parallel()
 	for _, environments := range []int{2, 30} {
@@ -149,7 +149,7 @@ func TestAnIdleReconcilerAsksTheAPISeldom(t *testing.T) {
 	}
 }
 
-// TestAnEnvironmentIsFoundThatAnotherProcessMakes: what is kept of the API's answers grows old.
+// TestAnEnvironmentIsFoundThatAnotherProcessMakes: cached answers of the API expire.
 func TestAnEnvironmentIsFoundThatAnotherProcessMakes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -22,14 +22,14 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// called is the environment of another name.
+// called returns the environment with another id.
 func (g *ground) called(id string) driver.EnvironmentRef {
 	ref := g.ref
 	ref.EnvironmentID = id
 	return ref
 }
 
-// wantEnvironments compares those that share the Worker, and that starts may choose the images of each.
+// wantEnvironments checks which environments share the Worker, and that starts can choose their images.
 func (g *ground) wantEnvironments(ids ...string) {
 	g.Helper()
 	g.workers.mu.Lock()
@@ -94,7 +94,7 @@ func TestEnvironmentsThatComeTogetherShareAWorkerAndItsUploads(t *testing.T) {
 		t.Errorf("to look at %d environments took %d calls", many, n)
 	}
 
-	// What has another image is brought up to date, and one that is as it was needs no upload.
+	// An environment with another image is updated. An unchanged one needs no upload.
 	g.forget(nil)
 	g.must(x.Provision(t.Context(), g.called(ids[0]), specs[ids[0]]))
 	isRead := func(request string) bool {
@@ -111,7 +111,7 @@ func TestEnvironmentsThatComeTogetherShareAWorkerAndItsUploads(t *testing.T) {
 		t.Errorf("it has mended %q: %v", found, err)
 	}
 
-	// All others stay when one goes, and the last one takes everything along.
+	// All others stay when one is removed. The removal of the last one removes everything.
 	for i, id := range ids {
 		g.must(x.Deprovision(t.Context(), g.called(id)))
 		if i < many-1 {
@@ -125,7 +125,8 @@ func TestEnvironmentsThatComeTogetherShareAWorkerAndItsUploads(t *testing.T) {
 	}
 }
 
-// TestAnEnvironmentThatWasMadeByItselfStaysSo: earlier releases deployed one Worker for each, of either policy.
+// TestAnEnvironmentThatWasMadeByItselfStaysSo: earlier releases deployed one Worker for each environment, with either
+// policy.
 func TestAnEnvironmentThatWasMadeByItselfStaysSo(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -143,7 +144,7 @@ func TestAnEnvironmentThatWasMadeByItselfStaysSo(t *testing.T) {
 	g.wantEnvironments("new")
 }
 
-// TestAnImageThatAnotherProcessHasDroppedIsDeployedAgain: its upload began before the environment was noted.
+// TestAnImageThatAnotherProcessHasDroppedIsDeployedAgain: the other upload began before the environment was recorded.
 func TestAnImageThatAnotherProcessHasDroppedIsDeployedAgain(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -159,7 +160,7 @@ func TestAnImageThatAnotherProcessHasDroppedIsDeployedAgain(t *testing.T) {
 	g.wantEnvironments("first", "second")
 }
 
-// TestAClosedWorkerIsWaitedFor: another process deletes it, or has died while it did.
+// TestAClosedWorkerIsWaitedFor: another process deletes it, or has died during the deletion.
 func TestAClosedWorkerIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	for name, dies := range map[string]bool{"it is deleted": false, "its process has died": true} {
@@ -195,7 +196,7 @@ func TestAClosedWorkerIsWaitedFor(t *testing.T) {
 	}
 }
 
-// TestASharedWorkerThatDoesNotAnswerLosesNoEnvironment: which of them are there is unknown.
+// TestASharedWorkerThatDoesNotAnswerLosesNoEnvironment: it is unknown which environments it has.
 func TestASharedWorkerThatDoesNotAnswerLosesNoEnvironment(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -220,7 +221,7 @@ func TestASharedWorkerThatDoesNotAnswerLosesNoEnvironment(t *testing.T) {
 	g.workers.down = false
 	g.wantEnvironments(g.ref.EnvironmentID)
 
-	// Without its Worker, nothing of the environment is left but what the next deployment takes up.
+	// Without its Worker, the environment counts as absent. The next deployment reuses the parts that are left.
 	if code := g.status(http.MethodDelete, "/workers/scripts/"+g.name+"?force=true", ""); code != http.StatusOK {
 		t.Fatalf("its deletion is answered with %d", code)
 	}
@@ -231,8 +232,8 @@ func TestASharedWorkerThatDoesNotAnswerLosesNoEnvironment(t *testing.T) {
 	g.wantEnvironments(g.ref.EnvironmentID)
 }
 
-// TestUsageOfASharedApplicationIsThatOfAllItsEnvironments: Cloudflare counts by application. Those that were removed of
-// late have used it, too.
+// TestUsageOfASharedApplicationIsThatOfAllItsEnvironments: Cloudflare counts by application. Recently removed
+// environments have used it, too.
 func TestUsageOfASharedApplicationIsThatOfAllItsEnvironments(t *testing.T) {
 	t.Parallel()
 	g := newGround(t)
@@ -263,8 +264,8 @@ func TestUsageOfASharedApplicationIsThatOfAllItsEnvironments(t *testing.T) {
 	}
 }
 
-// TestASharedWorkerThatBreaksOffIsCompletedOrRemoved: the process dies at any request to Cloudflare or to the Worker, and
-// another one goes on.
+// TestASharedWorkerThatBreaksOffIsCompletedOrRemoved: the process dies at any request to Cloudflare or to the Worker,
+// and another process continues.
 func TestASharedWorkerThatBreaksOffIsCompletedOrRemoved(t *testing.T) {
 	t.Parallel()
 	type step func(context.Context, *ground) error
@@ -313,7 +314,7 @@ func TestASharedWorkerThatBreaksOffIsCompletedOrRemoved(t *testing.T) {
 					g.breaksOff(localapi.Lost, n-calls)
 				default:
 					g.workers.forget(func(i int) bool { return i > n-2*calls })
-					var cancel context.CancelFunc // a Worker that does not answer is waited for
+					var cancel context.CancelFunc // the executor waits for a Worker that does not answer
 					ctx, cancel = context.WithTimeout(ctx, time.Second)
 					defer cancel()
 				}
@@ -331,7 +332,7 @@ func TestASharedWorkerThatBreaksOffIsCompletedOrRemoved(t *testing.T) {
 	}
 }
 
-// breaksOff has the n-th call fail, and all that follow; -1 has none fail.
+// breaksOff makes the n-th call and all later ones fail; -1 means none.
 func (g *ground) breaksOff(how localapi.Fault, n int) {
 	g.forget(func(i int, r *http.Request) localapi.Fault {
 		fault := localapi.None

@@ -15,7 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestUsageIsWhatCloudflareHasCountedOfTheDeployment reads whole days, in the units of sizes.
+// TestUsageIsWhatCloudflareHasCountedOfTheDeployment reads the usage of whole days, in the units of sizes.
 func TestUsageIsWhatCloudflareHasCountedOfTheDeployment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -33,7 +33,7 @@ func TestUsageIsWhatCloudflareHasCountedOfTheDeployment(t *testing.T) {
 	if all := read(); len(all) != 1 || all[d.Name] == nil {
 		t.Errorf("of a deployment that did not run, %v is counted", all)
 	}
-	counted := func(n int) localapi.Counted { // an hour of a size of 256 MiB and 2 GB
+	counted := func(n int) localapi.Counted { // an hour with 256 MiB and 2 GB
 		return localapi.Counted{
 			Day:               day.AddDate(0, 0, n),
 			CPUSeconds:        90.5,
@@ -53,7 +53,7 @@ func TestUsageIsWhatCloudflareHasCountedOfTheDeployment(t *testing.T) {
 	}
 }
 
-// TestAnExecutorReadsWhatWasCountedOfAnEnvironment: an environment's usage is that of its deployment, on its account.
+// TestAnExecutorReadsWhatWasCountedOfAnEnvironment: an environment's usage is that of its deployment.
 func TestAnExecutorReadsWhatWasCountedOfAnEnvironment(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -26,7 +26,7 @@ const (
 	key     = sandbox.Secret("the-signing-key-of-this-test")
 )
 
-// world is an account, and a deployer to it.
+// world is an account with a deployer.
 type world struct {
 	*testing.T
 	api      *localapi.Server
@@ -39,7 +39,7 @@ type world struct {
 	fault func(n int, r *http.Request) localapi.Fault
 }
 
-// buffer is written by several goroutines.
+// buffer can be written by several goroutines.
 type buffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -74,8 +74,8 @@ func (w *world) newDeployer(cfg deploy.Config) *deploy.Deployer {
 	w.Helper()
 	cfg.AccountID, cfg.BaseURL, cfg.Attempts, cfg.WaitMin, cfg.WaitMax = account, w.url, 2,
 		time.Millisecond, 2*time.Millisecond
-	cfg.Calls = cmp.Or(cfg.Calls, 1_000_000) // what is deployed here does not wait
-	cfg.Guest = []byte("a guest")            // the built one takes long to pack
+	cfg.Calls = cmp.Or(cfg.Calls, 1_000_000) // deployments here do not wait
+	cfg.Guest = []byte("a guest")            // packing the built one takes long
 	if cfg.Token == "" {
 		cfg.Token = token
 	}
@@ -92,7 +92,7 @@ func (w *world) newDeployer(cfg deploy.Config) *deploy.Deployer {
 	return d
 }
 
-// ask notes a request, and says what goes wrong with it.
+// ask records a request, and returns its fault.
 func (w *world) ask(r *http.Request) localapi.Fault {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,14 +103,14 @@ func (w *world) ask(r *http.Request) localapi.Fault {
 	return w.fault(len(w.asked)-1, r)
 }
 
-// forget clears what was asked, and lets faults decide about what will be; nil means that nothing goes wrong.
+// forget clears the recorded requests, and sets the faults of later ones; nil means no faults.
 func (w *world) forget(fault func(n int, r *http.Request) localapi.Fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.asked, w.fault = nil, fault
 }
 
-// changes are the requests that were to change something.
+// changes returns the recorded requests for changes.
 func (w *world) changes() (all []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -165,7 +165,7 @@ func (w *world) wantCode(err error, code sandbox.Code) {
 	}
 }
 
-// wantDeployed expects that all of a deployment is there once, as wanted.
+// wantDeployed checks that each part of a deployment exists once and matches.
 func (w *world) wantDeployed(d cloudflare.Deployment) {
 	w.Helper()
 	if differences := d.Differences(w.find(d.Name)); len(differences) > 0 {
@@ -178,7 +178,7 @@ func (w *world) wantDeployed(d cloudflare.Deployment) {
 	w.wantRolledOut(d)
 }
 
-// wantRolledOut expects that an application which was changed has a rollout to what is wanted, last of all.
+// wantRolledOut checks that the last rollout of a changed application has the wanted settings.
 func (w *world) wantRolledOut(d cloudflare.Deployment) {
 	w.Helper()
 	var all []struct {
@@ -204,7 +204,7 @@ func (w *world) wantNothing() {
 	}
 }
 
-// request sends something behind the deployer's back.
+// request sends a request behind the deployer's back.
 func (w *world) request(method, path, body string) []byte {
 	w.Helper()
 	r, err := http.NewRequestWithContext(w.Context(), method, w.url+"/accounts/"+account+path, strings.NewReader(body))
@@ -221,7 +221,7 @@ func (w *world) request(method, path, body string) []byte {
 	return content
 }
 
-// get reads a result into what it is.
+// get reads a result of the API.
 func (w *world) get(path string, into any) {
 	w.Helper()
 	envelope := struct{ Result any }{into}

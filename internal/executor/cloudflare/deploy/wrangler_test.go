@@ -17,8 +17,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/localapi/recording"
 )
 
-// What we ask of Cloudflare is what wrangler asks (scripts/record-wrangler), field by field, but for what stands in
-// aligned.
+// Our requests to Cloudflare equal those of wrangler (scripts/record-wrangler), field by field, except for the changes
+// in aligned.
 func TestWeAskWhatWranglerAsks(t *testing.T) {
 	t.Parallel()
 	wrangler := readWrangler(t)
@@ -39,7 +39,7 @@ func TestWeAskWhatWranglerAsks(t *testing.T) {
 		t.Errorf("a new deployment: wrangler's requests and ours differ:\n%s", diff)
 	}
 	second := slices.DeleteFunc(wrangler.Steps["deploy the change"], func(r recording.Request) bool {
-		return strings.HasSuffix(r.Path, "/subdomain") // wrangler asks for the route that is there
+		return strings.HasSuffix(r.Path, "/subdomain") // wrangler requests the existing route again
 	})
 	if diff := cmp.Diff(aligned(second, secret[0].Body), ours(recording.Changed()), sameBindings); diff != "" {
 		t.Errorf("a change: wrangler's requests and ours differ:\n%s", diff)
@@ -80,7 +80,7 @@ func TestWeAskWhatWranglerAsksForDurableObject(t *testing.T) {
 	}
 }
 
-// withoutStarts takes the variables away with which we record what starts choose from.
+// withoutStarts removes the variables that record the images of starts.
 func withoutStarts(r recording.Request) {
 	body, _ := r.Body.(map[string]any)
 	bindings, _ := body["bindings"].([]any)
@@ -93,8 +93,8 @@ func withoutStarts(r recording.Request) {
 	})
 }
 
-// TestTheWorkersBindingsAreOfWranglersTypes: the types that wrangler gives the bindings of our Worker are those that its
-// code declares.
+// TestTheWorkersBindingsAreOfWranglersTypes: wrangler gives our Worker's bindings the types that the Worker's code
+// declares.
 func TestTheWorkersBindingsAreOfWranglersTypes(t *testing.T) {
 	t.Parallel()
 	declared, err := os.ReadFile("../worker/src/env.ts")
@@ -113,7 +113,7 @@ func TestTheWorkersBindingsAreOfWranglersTypes(t *testing.T) {
 	}
 }
 
-// wranglerRecording is what scripts/record-wrangler has recorded.
+// wranglerRecording is the recording of scripts/record-wrangler.
 type wranglerRecording struct {
 	Steps map[string][]recording.Request
 	Types map[string]string
@@ -144,8 +144,8 @@ func newRecorded(t *testing.T) (*deploy.Deployer, *recording.Recorder) {
 	return d, recorder
 }
 
-// withoutService has wrangler delete a Worker by the path that Cloudflare documents, and not by the one
-// of its dashboard.
+// withoutService replaces the dashboard's path in wrangler's deletion of a Worker by the path that Cloudflare
+// documents.
 func withoutService(requests []recording.Request) []recording.Request {
 	for i := range requests {
 		requests[i].Path = strings.Replace(requests[i].Path, "/workers/services/", "/workers/scripts/", 1)
@@ -153,7 +153,7 @@ func withoutService(requests []recording.Request) []recording.Request {
 	return requests
 }
 
-// sameBindings disregards the order of bindings.
+// sameBindings ignores the order of bindings.
 var sameBindings = cmp.FilterPath(func(p cmp.Path) bool {
 	return strings.HasSuffix(p.GoString(), `["bindings"]`) || strings.HasSuffix(p.GoString(), `["bindings"].([]any)`)
 }, cmp.Transformer("byName", func(v any) map[string]any {
@@ -167,8 +167,8 @@ var sameBindings = cmp.FilterPath(func(p cmp.Path) bool {
 	return all
 }))
 
-// aligned changes wrangler's requests in what is ours on purpose: the secret comes with the Worker, which is never
-// without it, so there is none to keep; and there is no source map.
+// aligned applies our intentional differences to wrangler's requests. The secret comes with every upload of the Worker,
+// so no bindings are kept. There is no source map.
 func aligned(requests []recording.Request, secret any) []recording.Request {
 	for i, r := range requests {
 		body, _ := r.Body.(map[string]any)

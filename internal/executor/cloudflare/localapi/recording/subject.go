@@ -42,7 +42,7 @@ func Pinned() cloudflare.Deployment {
 	return d
 }
 
-// Names are those of a Recorder for all of them.
+// Names returns the Recorder.Names of these deployments.
 func Names() map[string]string {
 	return map[string]string{
 		Subject().Name:               "{name}",
