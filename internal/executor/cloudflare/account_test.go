@@ -16,12 +16,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// realIdle is for how long a sandbox on a real account is left alone: the platform's own timeout must have passed.
+// realIdle is how long a sandbox on a real account gets no requests. It is longer than the platform's own timeout.
 const realIdle = 20 * time.Minute
 
 // TestASandboxLivesOnARealAccount needs CLOUDFLARE_ACCOUNT_ID, CLOUDFLARE_API_TOKEN with deploy.Permissions (and
-// deploy.PermAnalytics to read usage), and SANDBOX_CLOUDFLARE_TEST_IMAGE: an image for linux/amd64 by its digest, with a
-// shell, or two of them with a comma between. It costs about a cent, and removes what it made.
+// deploy.PermAnalytics to read usage), and SANDBOX_CLOUDFLARE_TEST_IMAGE: an image for linux/amd64 by its digest, with
+// a shell, or two of them separated by a comma. It costs about a cent, and removes everything that it created.
 func TestASandboxLivesOnARealAccount(t *testing.T) {
 	images := os.Getenv("SANDBOX_CLOUDFLARE_TEST_IMAGE")
 	if images == "" {
@@ -37,7 +37,7 @@ func TestASandboxLivesOnARealAccount(t *testing.T) {
 	liveOn(t, cfg, before, after, realIdle)
 }
 
-// TestASandboxLivesOnTheLocalAccount does the same as on a real one, but for the time that it is left alone.
+// TestASandboxLivesOnTheLocalAccount does the same as on a real account, but idles for a shorter time.
 func TestASandboxLivesOnTheLocalAccount(t *testing.T) {
 	t.Parallel()
 	a := cloudflaretest.StartAccount(t)
@@ -54,7 +54,7 @@ func TestASandboxLivesOnTheLocalAccount(t *testing.T) {
 	}
 }
 
-// liveOn takes an environment and its sandboxes through their lives on an account.
+// liveOn runs an environment and its sandboxes on an account, from their creation to their removal.
 func liveOn(t *testing.T, cfg deploy.Config, before, after string, idle time.Duration) {
 	t.Helper()
 	d, err := deploy.New(cfg)
@@ -135,7 +135,7 @@ func liveOn(t *testing.T, cfg deploy.Config, before, after string, idle time.Dur
 	c.must(x.Deprovision(t.Context(), c.ref))
 	passed("everything was removed")
 	if _, err := d.Find(t.Context(), cloudflare.SharedName(c.ref.LedgerID)); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("of the deployment there is still something: %v", err)
+		t.Errorf("parts of the deployment are left: %v", err)
 	}
 }
 
@@ -146,7 +146,7 @@ func (c *choosing) wantNote(h driver.Handle) {
 	}
 }
 
-// removeAll removes what a test has left that failed.
+// removeAll removes the remains of a failed test.
 func (c *choosing) removeAll(d *deploy.Deployer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.Context()), 5*time.Minute)
 	defer cancel()

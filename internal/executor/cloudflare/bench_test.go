@@ -19,8 +19,8 @@ import (
 //go:embed testdata/bare.js
 var bareScript string
 
-// BenchmarkAgainstBare measures what ours adds: each start, and each command, is one by our Worker and one by
-// a bare one, in turns. The figures are medians.
+// BenchmarkAgainstBare measures the overhead of our Worker: starts and commands alternate between our Worker and a bare
+// one. The figures are medians.
 func BenchmarkAgainstBare(b *testing.B) {
 	image := cloudflaretest.Busybox(b)
 	ours := cloudflaretest.Start(b, cloudflaretest.Config{Image: image})
@@ -62,7 +62,7 @@ func benchSpec(s *cloudflaretest.Server) driver.SandboxSpec {
 	}
 }
 
-// bareCaller returns how the bare Worker is asked.
+// bareCaller returns a function that calls the bare Worker.
 func bareCaller(b *testing.B, url string) func(ctx context.Context, verb, id string) error {
 	client := &http.Client{Transport: &http.Transport{}}
 	b.Cleanup(client.CloseIdleConnections)
@@ -86,7 +86,7 @@ func bareCaller(b *testing.B, url string) func(ctx context.Context, verb, id str
 	}
 }
 
-// pairs are times that the same took both ways.
+// pairs are the durations of the same operations with both Workers.
 type pairs struct{ ours, bare []time.Duration }
 
 func (p *pairs) measure(b *testing.B, ours, bare func(context.Context) error) {

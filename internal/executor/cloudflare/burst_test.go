@@ -18,13 +18,13 @@ import (
 //go:embed testdata/burst.js
 var burstScript string
 
-// burst makes sandboxes of a ledger act at the same time, as burst.js says.
+// burst makes sandboxes of a ledger act at the same time, through burst.js.
 type burst struct {
 	*world
 	ledger string
 }
 
-// TestBursts: Durable Objects write to D1 together, and each as safely as alone.
+// TestBursts: Durable Objects share calls of D1, and each write is as safe as with a separate call.
 func TestBursts(t *testing.T) {
 	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: countsScript + burstScript})
@@ -40,14 +40,14 @@ func TestBursts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &burst{&world{t, server, server.Worker()}, sandbox.RandomIDs(sandbox.LedgerIDLength)}
-			b.wantListed(0) // it makes the tables
+			b.wantListed(0) // it creates the tables
 			b.fault("")
 			test(b)
 		})
 	}
 }
 
-// ask returns why sandboxes failed.
+// ask makes sandboxes act, and returns why some failed.
 func (b *burst) ask(act, query string) (failed []string) {
 	b.Helper()
 	answer, err := http.Post(b.server.URL+"/burst/"+act+"?ledger="+b.ledger+"&"+query, "", nil)
@@ -60,7 +60,7 @@ func (b *burst) ask(act, query string) (failed []string) {
 // fault changes D1 from now on; "" removes the change.
 func (b *burst) fault(query string) { b.ask("fault", query) }
 
-// try makes sandboxes act, those with numbers from one to below another.
+// try makes the sandboxes with numbers in [from, to) act.
 func (b *burst) try(act string, from, to int) (failed []string) {
 	b.Helper()
 	return b.ask(act, fmt.Sprintf("from=%d&to=%d", from, to))
@@ -87,10 +87,10 @@ func (b *burst) wantListed(want int) {
 	}
 }
 
-// awaitSettled waits until alarms have written what sandboxes owe.
+// awaitSettled waits until alarms have retried all failed writes.
 func (b *burst) awaitSettled(number int) {
 	b.Helper()
-	testwait.NoError(b, patience, "what sandboxes owe is written", func() error {
+	testwait.NoError(b, patience, "all failed writes of sandboxes are retried", func() error {
 		if failed := b.try("settled", 0, number); len(failed) > 0 {
 			return errors.New(strings.Join(failed, "\n"))
 		}
@@ -98,7 +98,7 @@ func (b *burst) awaitSettled(number int) {
 	})
 }
 
-// burstIsFewCalls counts rows as well, because joint calls must write no more of them.
+// burstIsFewCalls also counts rows, because shared calls must not write more rows.
 func burstIsFewCalls(b *burst) {
 	const number = 200
 	for _, way := range []struct {
@@ -150,7 +150,7 @@ func burstWithRefusedWrite(b *burst) {
 	b.wantListed(number)
 }
 
-// during runs act while D1 carries out nothing: the first sandbox makes the call, and two more wait with their ends.
+// during runs act while D1 carries out nothing: the first sandbox makes the call, and the ends of two more wait.
 func (b *burst) during(act func()) (failed []string) {
 	b.Helper()
 	b.do("start", 3)
@@ -164,7 +164,7 @@ func (b *burst) during(act func()) (failed []string) {
 	return append(<-ends, <-ends...)
 }
 
-// awaitWrites waits until as many writes have come since the last change of D1.
+// awaitWrites waits until this number of writes has arrived since the last change of D1.
 func (b *burst) awaitWrites(number string) {
 	b.Helper()
 	testwait.Until(b, patience, number+" writes have come", func() bool { return b.ask("writes", "")[0] == number })
@@ -196,7 +196,7 @@ func burstKeepsTheNewest(b *burst) {
 	b.wantListed(3)
 }
 
-// burstEndsTwice: a write that was late may have restored the row of a sandbox that was killed since.
+// burstEndsTwice: a late write may have restored the row of a killed sandbox.
 func burstEndsTwice(b *burst) {
 	b.do("start", 1)
 	b.do("end", 1)
@@ -212,7 +212,7 @@ func burstOfAnOlderWorker(b *burst) {
 	b.do("age", 1)
 	b.try("abort", 0, 1)
 	if failed := b.try("settled", 0, 1); len(failed) != 1 || !strings.Contains(failed[0], "older than its state") {
-		b.Errorf("it owes nothing: %v", failed)
+		b.Errorf("it has no pending write: %v", failed)
 	}
 	b.do("alarm", 1)
 	b.do("settled", 1)

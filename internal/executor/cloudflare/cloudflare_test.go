@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // patience bounds every wait; it is generous because test machines are busy.
 const patience = 2 * time.Minute
 
-// world is one Worker, and a line to it.
+// world is one Worker with a client.
 type world struct {
 	*testing.T
 	server *cloudflaretest.Server
@@ -38,7 +38,7 @@ func TestWorker(t *testing.T) {
 	t.Run("Signature", func(t *testing.T) { testSignature(w.with(t)) })
 }
 
-// with is the same world for another test.
+// with returns the same world for another test.
 func (w *world) with(t *testing.T) *world { return &world{t, w.server, w.worker} }
 
 // each runs tests side by side.
@@ -62,7 +62,7 @@ func (w *world) spec() driver.SandboxSpec {
 	}
 }
 
-// spawn makes a sandbox with limits, and ends it with the test.
+// spawn creates a sandbox with limits. It ends with the test.
 func (w *world) spawn(l cloudflare.Limits, change ...func(*driver.SandboxSpec)) driver.Handle {
 	w.Helper()
 	spec := w.spec()
@@ -95,7 +95,7 @@ func (w *world) inspect(h driver.Handle) cloudflare.SandboxStatus {
 	return s
 }
 
-// sh runs a script and returns what it wrote.
+// sh runs a script and returns its output.
 func (w *world) sh(h driver.Handle, script string) string {
 	w.Helper()
 	r, err := sandbox.ExecRequest{Command: []string{"sh", "-c", script}}.Normalize()
@@ -105,7 +105,7 @@ func (w *world) sh(h driver.Handle, script string) string {
 	return string(res.Stdout) + string(res.Stderr)
 }
 
-// awaitStopped waits until a container has ended without being asked by this test, and returns how.
+// awaitStopped waits until a container has ended without a request of this test, and returns its last period.
 func (w *world) awaitStopped(h driver.Handle) (stopped cloudflare.Period) {
 	w.Helper()
 	testwait.Until(w, patience, "the sandbox has stopped", func() bool {
@@ -116,7 +116,7 @@ func (w *world) awaitStopped(h driver.Handle) (stopped cloudflare.Period) {
 	return stopped
 }
 
-// ask gets what a script of a test, appended to the Worker, answers at a path.
+// ask gets the answer at a path of a test's script, which is appended to the Worker.
 func (w *world) ask(path string, into any) {
 	w.Helper()
 	answer, err := http.Get(w.server.URL + path)

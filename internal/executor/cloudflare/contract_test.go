@@ -38,7 +38,7 @@ func TestContract(t *testing.T) {
 	executortest.Run(t, contract(t, cloudflaretest.NewDeployer(t)))
 }
 
-// TestContractBehindABufferingProxy: nothing depends on requests and answers that flow at the same time.
+// TestContractBehindABufferingProxy: nothing needs requests and answers to flow at the same time.
 func TestContractBehindABufferingProxy(t *testing.T) {
 	cloudflaretest.Need(t)
 	nginx := cloudflaretest.NeedNginx(t)
@@ -56,7 +56,7 @@ func TestContractBehindABufferingProxy(t *testing.T) {
 	executortest.Run(t, cfg)
 }
 
-// unlimited is why attacks that use up a resource do not run: they would use up this machine.
+// unlimited is why attacks that exhaust a resource do not run: they would exhaust this machine.
 const unlimited = "the local runtime gives its containers no limits, and they share this machine's kernel"
 
 func contract(t *testing.T, d *cloudflaretest.Deployer) executortest.Config {

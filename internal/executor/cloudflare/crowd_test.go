@@ -22,11 +22,11 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// keyOfKeys is what the signing keys of Workers are derived from.
+// keyOfKeys is the master key of the Workers' signing keys.
 const keyOfKeys = "the key of keys"
 
-// manySandboxes has the copies of so many sandboxes in the database of a real Worker, which environments of a ledger
-// share. Each has the status of a real one.
+// manySandboxes puts the copies of this number of sandboxes into the database of a real Worker, which environments of a
+// ledger share. Each has the status of a real sandbox.
 func manySandboxes(t *testing.T, number int) (*cloudflaretest.Server, string) {
 	t.Helper()
 	derived := hmac.New(sha256.New, []byte(keyOfKeys))
@@ -49,7 +49,7 @@ type drops struct {
 
 func (d *drops) RoundTrip(r *http.Request) (*http.Response, error) {
 	d.asked.Add(1)
-	lost := rand.IntN(20) == 0     //nolint:gosec // which one is lost is no secret
+	lost := rand.IntN(20) == 0     //nolint:gosec // which message is lost is no secret
 	if lost && rand.IntN(2) == 0 { //nolint:gosec // as above
 		return nil, fmt.Errorf("the request was lost")
 	}
@@ -61,9 +61,10 @@ func (d *drops) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// TestNoChangeOfTenThousandSandboxesIsMissed: the real Worker lists them, and the Durable Objects of 500 of them, without
-// containers, end their sandboxes meanwhile. Every 20th message is lost: of the objects to D1, of the reconciler to the
-// Worker, and each answer. What one list misses the next one has, and what an object could not write its alarm does.
+// TestNoChangeOfTenThousandSandboxesIsMissed: the real Worker lists the sandboxes, and meanwhile the Durable Objects of
+// 500 of them, without containers, end their sandboxes. Every 20th message is lost: from the objects to D1, from the
+// reconciler to the Worker, and their answers. The next list has what one list misses, and an object's alarm retries a
+// failed write.
 func TestNoChangeOfTenThousandSandboxesIsMissed(t *testing.T) {
 	number, changes := 2000, 100
 	if os.Getenv("SANDBOX_TEST_LONG") != "" {
@@ -95,7 +96,7 @@ func TestNoChangeOfTenThousandSandboxesIsMissed(t *testing.T) {
 	)
 	go func() {
 		var once sync.Once
-		for ctx.Err() == nil { // a reconciler watches again, too
+		for ctx.Err() == nil { // a reconciler also watches again
 			err := x.Watch(ctx, ledgerID, func() { once.Do(func() { close(ready) }) }, func(id string) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -169,8 +170,8 @@ func (o oneWorker) List(context.Context, string) ([]cloudflare.Site, error) {
 	return []cloudflare.Site{{Name: o.name, URL: o.server.URL}}, nil
 }
 
-// TestTwoHundredSandboxesShareAWorker: two hundred containers of two environments at once, on one real Worker. One environment gets
-// another image, and so the Worker another version, while a command runs in each.
+// TestTwoHundredSandboxesShareAWorker: one real Worker runs two hundred containers of two environments. One environment
+// gets another image, and so the Worker another version, while a command runs in each container.
 func TestTwoHundredSandboxesShareAWorker(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("starts 200 containers: set SANDBOX_TEST_LONG=1")
@@ -218,7 +219,7 @@ func TestTwoHundredSandboxesShareAWorker(t *testing.T) {
 	t.Logf("a command in each of %d took %s in all", len(all), time.Since(began).Round(time.Millisecond))
 	commands := make(chan error, 1)
 	go func() { commands <- inEach("sleep 20; cat /etc/says") }()
-	time.Sleep(5 * time.Second) //nolint:forbidigo // all commands run by then, and go on for longer
+	time.Sleep(5 * time.Second) //nolint:forbidigo // all commands have started by then, and run longer
 	began = time.Now()
 	c.provision("another image", "lite")
 	t.Logf("meanwhile the Worker got another version within %s", time.Since(began).Round(time.Millisecond))

@@ -16,7 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// testData is what becomes of /data: nothing else outlives a container.
+// testData checks that /data outlives a container. Nothing else does.
 func testData(w *world) {
 	w.each(map[string]func(*world){
 		"it survives a sleep and a crash":            dataKept,
@@ -83,18 +83,18 @@ func dataUnchanged(w *world) {
 	first := w.inspect(h).SavedAt
 	w.sh(h, "cat /data/x")
 	if again := w.inspect(h).SavedAt; again != first || first.IsZero() {
-		w.Errorf("saved at %s, and at %s though nothing has changed", first, again)
+		w.Errorf("saved at %s, and again at %s without a change", first, again)
 	}
 	w.sh(h, "echo y > /data/x")
 	if again := w.inspect(h).SavedAt; !again.After(first) {
-		w.Errorf("saved at %s, and not again though it has changed", first)
+		w.Errorf("saved at %s, and not again after a change", first)
 	}
 }
 
 // dataOfCopy: a copy that breaks off leaves the files before the break.
 func dataOfCopy(w *world) {
 	h := w.spawn(cloudflare.Limits{})
-	host := strings.TrimSpace(w.sh(h, "hostname")) // a command after the copy would save what it left
+	host := strings.TrimSpace(w.sh(h, "hostname")) // a command after the copy would save its files
 	var archive bytes.Buffer
 	entries := tar.NewWriter(&archive)
 	w.must(entries.WriteHeader(&tar.Header{Name: "half", Mode: 0o644, Size: 5}))
@@ -113,7 +113,7 @@ func dataOfCopy(w *world) {
 	}
 }
 
-// TestWhatDetachedCommandsLeftIsSaved: nothing but the alarm tells the Durable Object that they have ended.
+// TestWhatDetachedCommandsLeftIsSaved: only the alarm tells the Durable Object that they have ended.
 func TestWhatDetachedCommandsLeftIsSaved(t *testing.T) {
 	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: 3 * time.Second})
@@ -144,7 +144,7 @@ func (w *world) leavesData(script string, timeout time.Duration) {
 	}
 }
 
-// dataLarge is more than one part of an object, and what only user 0 can read.
+// dataLarge has more data than one part of an object, and files that only user 0 can read.
 func dataLarge(w *world) {
 	h := w.spawn(cloudflare.Limits{})
 	w.sh(h, `cd /data; yes 0123456789abcde | head -c 20000000 > large; echo x > locked; chmod 0 locked; ln large same; ln -s large link
@@ -162,7 +162,7 @@ func dataLarge(w *world) {
 	}
 	w.must(r.Close())
 	if got, want := strings.Join(names, " "), "./ ./absolute ./large ./link ./locked ./none/ ./same"; got != want {
-		w.Errorf("exported are %s, want %s", got, want)
+		w.Errorf("the export has %s, want %s", got, want)
 	}
 	w.must(w.worker.Sleep(w.Context(), h))
 	w.must(w.worker.Wake(w.Context(), h))
@@ -176,7 +176,7 @@ func dataLarge(w *world) {
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 }
 
-// TestDataBeyondTheLimitOfCommandsLive has more in /data than is saved after a command. A sleep saves it.
+// TestDataBeyondTheLimitOfCommandsLive has too much in /data to save it after a command. A sleep saves it.
 func TestDataBeyondTheLimitOfCommandsLive(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("moves some gigabytes: set SANDBOX_TEST_LONG=1")

@@ -21,7 +21,7 @@ func TestNamesOfDeploymentsAreNamesOfHostsAndDiffer(t *testing.T) {
 			t.Errorf("environment %q: %v", environment, err)
 		}
 		if !strings.Contains(name, ledger) {
-			t.Errorf("environment %q: %q does not say whose it is", environment, name)
+			t.Errorf("environment %q: %q does not have the prefix of its ledger", environment, name)
 		}
 		if other, taken := seen[name]; taken {
 			t.Errorf("environments %q and %q are both called %q", environment, other, name)
@@ -82,7 +82,7 @@ func TestADeploymentIsRefusedByTheNamesOfItsFields(t *testing.T) {
 func TestDifferencesNameWhatIsNotAsWanted(t *testing.T) {
 	t.Parallel()
 	d := wantedDeployment()
-	d.Resources.PIDs = 0 // Cloudflare knows none
+	d.Resources.PIDs = 0 // Cloudflare has no such limit
 	same := func() cloudflare.Site {
 		return cloudflare.Site{
 			ScriptDigest:     cloudflare.ScriptDigest(d.Script),

@@ -19,7 +19,7 @@ import (
 //go:embed testdata/disk.js
 var changedPlatform string
 
-// TestKeptDisk is what becomes of the disk of a sandbox that keeps it.
+// TestKeptDisk checks the disk of a sandbox that keeps it.
 func TestKeptDisk(t *testing.T) {
 	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: changedPlatform})
@@ -38,7 +38,7 @@ func TestKeptDisk(t *testing.T) {
 
 func keepsDisk(s *driver.SandboxSpec) { s.KeepDisk = true }
 
-// on is a sandbox that keeps its disk, on a platform that disk.js changes.
+// on returns a change that makes a sandbox keep its disk, on a platform that disk.js changes.
 func on(variable, value string) func(*driver.SandboxSpec) {
 	return func(s *driver.SandboxSpec) { s.KeepDisk, s.Env = true, map[string]string{variable: value} }
 }
@@ -49,7 +49,8 @@ const (
 	allOfDisk = "work\ntemporary\ndata\n"
 )
 
-// wantDisk checks what an awake sandbox has of its disk, and what it says of it: lost is part of why, "" if it was kept.
+// wantDisk checks the content and the status of an awake sandbox's disk. lost is part of the reason for a loss, "" if
+// the disk was kept.
 func (w *world) wantDisk(h driver.Handle, has, lost string) {
 	w.Helper()
 	if got := w.sh(h, readDisk); got != has {
@@ -57,14 +58,14 @@ func (w *world) wantDisk(h driver.Handle, has, lost string) {
 	}
 	d := w.inspect(h).Disk
 	if d == nil || d.SavedAt.IsZero() != (lost != "") || !strings.Contains(d.Lost, lost) || lost == "" && d.Lost != "" {
-		w.Errorf("of its disk it says %+v, want it lost by %q", d, lost)
+		w.Errorf("the status of its disk is %+v, want it lost by %q", d, lost)
 	}
 }
 
 func diskSurvivesSleeps(w *world) {
 	h := w.spawn(cloudflare.Limits{}, keepsDisk)
 	if d := w.inspect(h).Disk; d == nil || *d != (sandbox.KeptDisk{}) {
-		w.Errorf("before its first sleep it says of its disk %+v", d)
+		w.Errorf("before its first sleep the status of its disk is %+v", d)
 	}
 	w.sh(h, writeDisk)
 	for range 2 {
@@ -72,12 +73,12 @@ func diskSurvivesSleeps(w *world) {
 		w.must(w.worker.Sleep(w.Context(), h))
 		s := w.inspect(h)
 		if s.Disk == nil || s.Disk.SavedAt.Before(before) || s.Disk.Lost != "" {
-			w.Errorf("asleep it says of its disk %+v", s.Disk)
+			w.Errorf("asleep the status of its disk is %+v", s.Disk)
 		}
 		w.must(w.worker.Wake(w.Context(), h))
 		w.wantDisk(h, allOfDisk, "")
 		if at := w.inspect(h).SavedAt; !at.Equal(s.SavedAt) {
-			w.Errorf("/data is as it was saved at %s, and was saved again at %s", s.SavedAt, at)
+			w.Errorf("/data was saved at %s, and again at %s without a change", s.SavedAt, at)
 		}
 	}
 	w.sh(h, "echo more >> /data/d")
@@ -111,7 +112,7 @@ func diskWithoutSnapshot(w *world) {
 	w.sh(h, writeDisk)
 	w.must(w.worker.Sleep(w.Context(), h))
 	if s := w.inspect(h); s.Period.Cause != cloudflare.CauseSleep || !strings.Contains(s.Disk.Lost, "out of storage") {
-		w.Errorf("asleep it stands as %+v, with the disk %+v", s, s.Disk)
+		w.Errorf("asleep its status is %+v, with the disk %+v", s, s.Disk)
 	}
 	w.must(w.worker.Wake(w.Context(), h))
 	w.wantDisk(h, "data\n", "its snapshot failed: out of storage")
@@ -154,13 +155,13 @@ func diskKilled(w *world) {
 	w.sh(spec.Handle, writeDisk)
 	w.must(w.worker.Sleep(w.Context(), spec.Handle))
 	w.must(w.worker.Kill(w.Context(), spec.Handle))
-	w.must(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{})) // it would find what the object still has
+	w.must(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{})) // it would find any remaining state of the object
 	if d, got := w.inspect(spec.Handle).Disk, w.sh(spec.Handle, readDisk); d == nil || *d != (sandbox.KeptDisk{}) || got != "" {
 		w.Errorf("after a kill its name has the disk %+v with %q", d, got)
 	}
 }
 
-// madeWith is an account whose environments were made with a policy; "" has none yet.
+// madeWith is an account whose environments were created with a policy; "" has no environments yet.
 type madeWith struct {
 	cloudflare.Deployer
 	policy cloudflare.SchedulingPolicy
@@ -177,7 +178,7 @@ func (m madeWith) Find(_ context.Context, name string) (cloudflare.Site, error) 
 
 func (madeWith) List(context.Context, string) ([]cloudflare.Site, error) { return nil, nil }
 
-// TestADiskIsKeptByThePolicyOfTheEnvironmentOnly: what an environment was made with counts before what is configured.
+// TestADiskIsKeptByThePolicyOfTheEnvironmentOnly: an environment's own policy takes precedence over the configured one.
 func TestADiskIsKeptByThePolicyOfTheEnvironmentOnly(t *testing.T) {
 	t.Parallel()
 	cloudflaretest.Need(t)
@@ -220,8 +221,8 @@ func TestADiskIsKeptByThePolicyOfTheEnvironmentOnly(t *testing.T) {
 	}
 }
 
-// diskKilledAtOnce kills a sandbox while its disk is saved for a sleep. The platform may take as long as the timeout of a
-// snapshot, which is a minute.
+// diskKilledAtOnce kills a sandbox while its disk is saved for a sleep. The snapshot may take until its timeout of a
+// minute.
 func diskKilledAtOnce(w *world) {
 	h := w.spawn(cloudflare.Limits{}, on("PLATFORM", "slow"))
 	w.sh(h, writeDisk+"; setsid sh -c 'sleep 1; echo late > /data/late' >/dev/null 2>&1 &")

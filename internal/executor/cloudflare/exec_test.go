@@ -110,7 +110,7 @@ func execStreamed(w *world, h driver.Handle) {
 	}
 }
 
-// slow takes its time over the first bytes.
+// slow delays the first bytes.
 type slow struct {
 	n     int64
 	begun bool
@@ -118,7 +118,7 @@ type slow struct {
 
 func (s *slow) Write(p []byte) (int, error) {
 	if !s.begun {
-		time.Sleep(time.Second) //nolint:forbidigo // a reader that is slow at first
+		time.Sleep(time.Second) //nolint:forbidigo // the reader is slow at first
 		s.begun = true
 	}
 	s.n += int64(len(p))

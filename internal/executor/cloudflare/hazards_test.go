@@ -22,8 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// testHazards is what happens to Durable Objects and containers at Cloudflare, as far as it can be brought
-// about here.
+// testHazards causes the failures of Durable Objects and containers at Cloudflare that are possible here.
 func testHazards(w *world) {
 	w.each(map[string]func(*world){
 		"a container that dies is told apart, and wakes anew": crash,
@@ -69,11 +68,11 @@ func crashUnderCommand(w *world) {
 	}
 }
 
-// fillTime is how long a copy without a reader has to fill all that lies between the sandbox and its reader.
+// fillTime is how long a copy without a reader has to fill all buffers between the sandbox and its reader.
 const fillTime = 2 * time.Second
 
-// unreadCopy begins a copy that is larger than all that lies between the sandbox and its reader, does something, and
-// wants the copy to be broken off.
+// unreadCopy begins a copy that is larger than all buffers between the sandbox and its reader, runs act, and checks
+// that the copy breaks off.
 func (w *world) unreadCopy(h driver.Handle, act func() error) {
 	w.Helper()
 	w.sh(h, "head -c 50000000 /dev/zero > /workspace/large")
@@ -81,12 +80,12 @@ func (w *world) unreadCopy(h driver.Handle, act func() error) {
 	w.must(err)
 	_, err = io.ReadFull(r, make([]byte, 1000))
 	w.must(err)
-	time.Sleep(fillTime) //nolint:forbidigo // no event says that the buffers between are full
+	time.Sleep(fillTime) //nolint:forbidigo // no event says that the buffers are full
 	err = act()
 	_, broken := io.Copy(io.Discard, r)
 	w.must(errors.Join(err, r.Close()))
 	if broken == nil {
-		w.Error("the copy of a sandbox that has ended says that it is complete")
+		w.Error("the copy of an ended sandbox has no error")
 	}
 }
 
@@ -107,7 +106,7 @@ func unreadCopyKilled(w *world) {
 	w.wantPeriods(h, cloudflare.CauseKill)
 }
 
-// mortal is a line to the Worker that can be cut for good, as by the death of this process.
+// mortal is a connection to the Worker that can be cut for good, as by the death of this process.
 type mortal struct {
 	mu    sync.Mutex
 	dead  bool
@@ -132,7 +131,7 @@ func (m *mortal) die() {
 	defer m.mu.Unlock()
 	m.dead = true
 	for _, c := range m.conns {
-		_ = c.Close() // it may be closed
+		_ = c.Close() // it may be closed already
 	}
 }
 
@@ -161,7 +160,7 @@ func (w *world) dieAtOutput(h driver.Handle, r sandbox.ExecRequest) {
 	defer closing.Wait()
 	r.Stdout = writerFunc(func(p []byte) (int, error) {
 		line.die()
-		closing.Go(func() { _ = x.Close() }) // it has nobody to tell
+		closing.Go(func() { _ = x.Close() }) // no caller needs its error
 		return len(p), nil
 	})
 	r, err = r.Normalize()
@@ -183,9 +182,9 @@ func detachedCallerDies(w *world) {
 	h := w.spawn(cloudflare.Limits{SleepAfter: sleepAfter})
 	id := sandbox.RandomIDs(sandbox.SandboxIDLength)
 	w.dieUnder(h, id, true)
-	time.Sleep(2 * sleepAfter) //nolint:forbidigo // unused that long, it would sleep
+	time.Sleep(2 * sleepAfter) //nolint:forbidigo // without use for that long, it would sleep
 	if s := w.inspect(h); s.State != sandbox.StateRunning {
-		w.Errorf("with a command that runs it stands as %+v", s)
+		w.Errorf("with a running command its status is %+v", s)
 	}
 	if n := w.alive(h, "sleep 7005"); n != 1 {
 		w.Errorf("%d processes of the command run, want 1", n)
@@ -205,7 +204,7 @@ func detachedCallerDies(w *world) {
 	}
 	if _, err := w.worker.Follow(w.Context(), h,
 		sandbox.Replay{ID: "nobody-ran-it"}); sandbox.ReasonOf(err) != sandbox.ReasonExecNotFound {
-		w.Errorf("a command that nobody ran: %v", err)
+		w.Errorf("a command that was never run: %v", err)
 	}
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped as %+v", p)
@@ -223,7 +222,7 @@ func otherCase(w *world) {
 	}
 }
 
-// TestReset: a deployment throws Durable Objects out of memory while calls are under way.
+// TestReset: a deployment evicts Durable Objects from memory during calls.
 func TestReset(t *testing.T) {
 	server := cloudflaretest.Start(t, cloudflaretest.Config{})
 	w := &world{t, server, server.Worker()}
@@ -258,7 +257,7 @@ func TestReset(t *testing.T) {
 	}
 	w.worker = server.Worker()
 	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Boot != 1 {
-		t.Errorf("after the reset it stands as %+v", s)
+		t.Errorf("after the reset its status is %+v", s)
 	}
 	if got := w.sh(h, "cat /workspace/kept"); got != "kept\n" {
 		t.Errorf("after the reset it keeps %q", got)
@@ -269,14 +268,14 @@ func TestReset(t *testing.T) {
 	w.wantPeriods(h, cloudflare.CauseIdle)
 }
 
-// TestResetUnderStart: a start whose answer was lost is repeated, and there is one sandbox.
+// TestResetUnderStart: retrying a start whose answer was lost leaves one sandbox.
 func TestResetUnderStart(t *testing.T) {
 	server := cloudflaretest.Start(t, cloudflaretest.Config{})
 	w := &world{t, server, server.Worker()}
 	spec := w.spec()
 	started := make(chan error, 1)
 	go func() { started <- w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}) }()
-	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the Worker starts the container meanwhile, or has not begun
+	time.Sleep(100 * time.Millisecond) //nolint:forbidigo // the Worker is starting the container, or has not begun
 	server.Reset()
 	if err := <-started; err != nil {
 		w.wantError(err, sandbox.UnknownOutcome, "")
@@ -290,11 +289,11 @@ func TestResetUnderStart(t *testing.T) {
 	w.must(err)
 	if i := slices.IndexFunc(periods,
 		func(p cloudflare.Period) bool { return p.StoppedAt.IsZero() }); i != len(periods)-1 {
-		t.Errorf("its periods are %+v, want that the last one alone goes on", periods)
+		t.Errorf("its periods are %+v, want only the last one without an end", periods)
 	}
 }
 
-// TestStartFails: an image that does not start leaves a sandbox to be killed, and its record.
+// TestStartFails: an image that does not start leaves a sandbox to kill, and its record.
 func TestStartFails(t *testing.T) {
 	for name, image := range map[string]string{
 		"without guest": dockertest.Busybox(t),
@@ -304,7 +303,7 @@ func TestStartFails(t *testing.T) {
 			server := cloudflaretest.Start(t, cloudflaretest.Config{Image: image})
 			w := &world{t, server, server.Worker()}
 			spec := w.spec()
-			for range 2 { // the second time it finds the first one's
+			for range 2 { // the second spawn finds the first one's sandbox
 				w.wantError(w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}), sandbox.Failed, sandbox.ReasonStartFailed)
 			}
 			w.must(w.worker.Kill(t.Context(), spec.Handle))
@@ -318,8 +317,8 @@ func TestStartFails(t *testing.T) {
 //go:embed testdata/noroom.js
 var noRoom string
 
-// TestNoRoom: what Cloudflare refuses to start for want of room is to be tried again, and nothing is left of it. The
-// platform's words are those of worker/src/errors.ts; the local runtime never says them.
+// TestNoRoom: a start that Cloudflare refuses for lack of capacity can be retried, and leaves nothing behind. The
+// platform's messages are those in worker/src/errors.ts; the local runtime never returns them.
 func TestNoRoom(t *testing.T) {
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: noRoom})
 	for name, refusal := range map[string]string{
@@ -337,30 +336,30 @@ func TestNoRoom(t *testing.T) {
 			_, err := w.worker.Inspect(t.Context(), spec.Handle)
 			w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 			if _, listed := w.find(spec.Handle); listed {
-				t.Error("what was not made is listed")
+				t.Error("a sandbox that was not created is listed")
 			}
 			w.must(w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}))
 			w.sh(spec.Handle, "echo settlement > /data/board")
 			w.must(w.worker.Sleep(t.Context(), spec.Handle))
 			w.wantError(w.worker.Wake(t.Context(), spec.Handle), sandbox.CapacityExceeded, "")
 			if s := w.inspect(spec.Handle); s.State != sandbox.StateStopped {
-				t.Errorf("what was not woken stands as %+v", s)
+				t.Errorf("a sandbox that was not woken has the status %+v", s)
 			}
 			w.must(w.worker.Wake(t.Context(), spec.Handle))
 			if got := w.sh(spec.Handle, "cat /data/board"); got != "settlement\n" {
-				t.Errorf("what was woken at last has %q", got)
+				t.Errorf("the sandbox that was finally woken has %q", got)
 			}
 			w.wantPeriods(spec.Handle, cloudflare.CauseStartFailed, cloudflare.CauseSleep, cloudflare.CauseStartFailed, "")
 		})
 	}
 }
 
-// TestScriptSize: what is uploaded stays small.
+// TestScriptSize: the uploaded script stays small.
 func TestScriptSize(t *testing.T) {
 	script, err := cloudflare.Script()
 	if err != nil {
 		if !strings.Contains(err.Error(), "make worker") {
-			t.Errorf("a build without the Worker says %q, and not what to do", err)
+			t.Errorf("a build without the Worker does not say what to do: %q", err)
 		}
 		return
 	}

@@ -56,7 +56,7 @@ func spawnTwice(w *world) {
 		Period:        cloudflare.Period{Boot: 1, StartedAt: first.Period.StartedAt},
 	}
 	if first != want || first.CreatedAt.Before(before) || first.Period.StartedAt.Before(first.CreatedAt) {
-		w.Errorf("it stands as\n%+v, want\n%+v", first, want)
+		w.Errorf("its status is\n%+v, want\n%+v", first, want)
 	}
 	const script = `echo "$IS_SANDBOXED|$SANDBOX_VERSION|$AGENT_DID|$ENVIRONMENT_ID|$ENVIRONMENT_TYPE|$ALLOWED_ROOT_DIRECTORY|$FLAVOUR|$HOME"; cat /workspace/config.json; pwd; id -u`
 	if got, want := w.sh(spec.Handle, script), "true|0.1.0|did:plc:worker|worker-1|custom|/workspace|of the "+
@@ -73,13 +73,13 @@ func sleepAndWake(w *world) {
 	}
 	if s := w.inspect(h); s.State != sandbox.StateStopped || s.Period.Cause != cloudflare.CauseSleep ||
 		s.Period.Boot != 1 {
-		w.Errorf("asleep it stands as %+v", s)
+		w.Errorf("asleep its status is %+v", s)
 	}
 	for range 2 {
 		w.must(w.worker.Wake(w.Context(), h))
 	}
 	if s := w.inspect(h); s.State != sandbox.StateRunning || s.Period.Boot != 2 {
-		w.Errorf("awake it stands as %+v", s)
+		w.Errorf("awake its status is %+v", s)
 	}
 	if got := w.sh(h, "ls /workspace"); got != "config.json\n" {
 		w.Errorf("after a sleep /workspace holds %q", got)
@@ -98,7 +98,7 @@ func spawnRacing(w *world) {
 	}
 	all.Wait()
 	if s := w.inspect(spec.Handle); s.State != sandbox.StateRunning || s.Period.Boot != 1 {
-		w.Errorf("it stands as %+v", s)
+		w.Errorf("its status is %+v", s)
 	}
 }
 
@@ -112,7 +112,7 @@ func killTwice(w *world) {
 	w.wantPeriods(h, cloudflare.CauseKill)
 }
 
-// wantPeriods checks why each life of a sandbox ended; "" is one that goes on.
+// wantPeriods checks why each period of a sandbox ended; "" is a period that continues.
 func (w *world) wantPeriods(h driver.Handle, want ...cloudflare.Cause) []cloudflare.Period {
 	w.Helper()
 	periods, err := w.worker.Periods(w.Context(), h)
@@ -188,13 +188,13 @@ func endsByTTL(w *world) {
 	w.wantError(w.worker.Wake(w.Context(), h), sandbox.Failed, sandbox.ReasonStartFailed)
 }
 
-// processKeepsNotAwake: a process is followed by whoever started it for as long as it runs.
+// processKeepsNotAwake: its caller follows a process for as long as it runs, which does not count as use.
 func processKeepsNotAwake(w *world) {
 	h := w.spawn(cloudflare.Limits{SleepAfter: time.Second})
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		// It ends with its sandbox, which may tell how.
+		// It ends with its sandbox, and may report how.
 		_, _ = w.worker.RunProcess(w.Context(), h,
 			driver.ProcessRun{ID: "server", Command: []string{"sleep", "7007"}, Cwd: "/workspace"})
 	}()
@@ -204,7 +204,7 @@ func processKeepsNotAwake(w *world) {
 	<-ended
 }
 
-// renewalChangesSleep has a sandbox that would sleep soon hear that it has more time, and then less.
+// renewalChangesSleep gives a sandbox that would sleep soon more time, and then less.
 func renewalChangesSleep(w *world) {
 	const soon = 3 * time.Second
 	lease := driver.Limits{TTL: sandbox.Duration(time.Minute)}
@@ -212,12 +212,12 @@ func renewalChangesSleep(w *world) {
 	before := w.inspect(h)
 	s, err := w.worker.Touch(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Hour})
 	if w.must(err); s.UsedAt.Before(before.UsedAt) {
-		w.Errorf("renewed it stands as %+v, and stood as %+v", s, before)
+		w.Errorf("renewed its status is %+v, and was %+v", s, before)
 	}
 	w.must(w.worker.Wake(w.Context(), h)) // on a slow machine it sleeps already
 	time.Sleep(2 * soon)                  //nolint:forbidigo // with its former limit it would sleep
 	if s := w.inspect(h); s.State != sandbox.StateRunning {
-		w.Errorf("with more time it stands as %+v", s)
+		w.Errorf("with more time its status is %+v", s)
 	}
 	_, err = w.worker.Touch(w.Context(), h, lease, cloudflare.Limits{SleepAfter: time.Second})
 	w.must(err)
@@ -244,7 +244,7 @@ func renewalBringsBack(w *world) {
 
 func endsAtDeadline(w *world) {
 	began := time.Now()
-	w.spawn(cloudflare.Limits{}) // to learn how long this machine takes
+	w.spawn(cloudflare.Limits{}) // to measure how long this machine takes
 	deadline := time.Now().Add(3*time.Second + 3*time.Since(began))
 	h := w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) { s.Deadline = deadline })
 	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "trap '' TERM; sleep 7003"}})
@@ -302,11 +302,11 @@ func secretsUntold(w *world) {
 	w.must(err)
 	w.must(x.Kill(w.Context(), spec.Handle))
 	if told == "" || strings.Contains(told, secret) {
-		w.Errorf("it is told: %s", told)
+		w.Errorf("the sandbox reads: %s", told)
 	}
 }
 
-// eavesdropper keeps every answer.
+// eavesdropper records every answer.
 type eavesdropper struct {
 	http.RoundTripper
 	all *string

@@ -15,8 +15,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// check is the pace of alarms in these tests. The inactivity timeout is three times as long, and shorter than the time
-// for which sandboxes are left alone: alarms alone keep their containers.
+// check is the interval of alarms in these tests. The inactivity timeout is three times as long. Sandboxes get no
+// requests for longer than that, so only alarms keep their containers.
 const check = 30 * time.Second
 
 // TestSandboxesLeftAloneLive sends no request for longer than the runtime keeps an inactive Durable Object's container
@@ -26,7 +26,7 @@ func TestSandboxesLeftAloneLive(t *testing.T) {
 	leftAlone(t, 210*time.Second, check)
 }
 
-// TestSandboxesLeftAloneForTenMinutesLive does so at the pace that deployments have.
+// TestSandboxesLeftAloneForTenMinutesLive does so with the interval of deployments.
 func TestSandboxesLeftAloneForTenMinutesLive(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {
 		t.Skip("takes 10 minutes: set SANDBOX_TEST_LONG=1")
@@ -64,7 +64,7 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	began := time.Now()
 	for what, h := range kept {
 		if got := w.sh(h, "cat /workspace/note; hostname"); got != "kept\n"+names[what]+"\n" {
-			t.Errorf("%s: left alone for %s it has %q", what, alone, got)
+			t.Errorf("%s: after %s without requests it has %q", what, alone, got)
 		}
 		w.wantPeriods(h, "")
 	}
@@ -82,15 +82,15 @@ func leftAlone(t *testing.T, alone, check time.Duration) {
 	if p := w.wantPeriods(ends, cloudflare.CauseDeadline); p[0].StoppedAt.Sub(deadline).Abs() > 5*time.Second {
 		t.Errorf("with its deadline at %s it is recorded to have ended at %s", deadline, p[0].StoppedAt)
 	}
-	// It ended right after its last request. The alarm, or the runtime, tells of it later.
+	// It ended right after its last request. The alarm, or the runtime, reports that later.
 	if p := w.wantPeriods(crashes, cloudflare.CauseCrash); p[0].StoppedAt.After(crashed.Add(check)) {
 		t.Errorf("it crashed at %s, and is recorded to have ended at %s", crashed, p[0].StoppedAt)
 	}
 }
 
-// TestSandboxesSurviveADeployAloneLive: a deployment resets all Durable Objects, and those of sandboxes that no request
-// reaches set their inactivity timeouts again by themselves, at the alarm at the latest. Without one the runtime ends a
-// container about 2 minutes after its object was last active.
+// TestSandboxesSurviveADeployAloneLive: a deployment resets all Durable Objects. Objects without requests set their
+// inactivity timeouts again, at the next alarm at the latest. Without this timeout the runtime ends a container about 2
+// minutes after its object was last active.
 func TestSandboxesSurviveADeployAloneLive(t *testing.T) {
 	t.Parallel()
 	const alone = 210 * time.Second
@@ -102,7 +102,7 @@ func TestSandboxesSurviveADeployAloneLive(t *testing.T) {
 	time.Sleep(alone) //nolint:forbidigo // requests would keep it alive
 	w.worker = server.Worker()
 	if got := w.sh(h, "cat /workspace/note; hostname"); got != "kept\n"+host {
-		t.Errorf("left alone for %s after a deployment it has %q", alone, got)
+		t.Errorf("after %s without requests since a deployment it has %q", alone, got)
 	}
 	w.wantPeriods(h, "")
 }
@@ -110,7 +110,7 @@ func TestSandboxesSurviveADeployAloneLive(t *testing.T) {
 //go:embed testdata/endinalarm.js
 var endInAlarm string
 
-// TestContainersThatEndDuringAnAlarm: no request and no other alarm tells that they have ended.
+// TestContainersThatEndDuringAnAlarm: no request and no other alarm reports that they have ended.
 func TestContainersThatEndDuringAnAlarm(t *testing.T) {
 	t.Parallel()
 	const check = 15 * time.Second
@@ -129,7 +129,7 @@ func TestContainersThatEndDuringAnAlarm(t *testing.T) {
 	})
 }
 
-// wantListed waits until a list has the end of a container. It sends no request to the sandbox's object.
+// wantListed waits until the list shows the end of a container. It sends no request to the sandbox's object.
 func (w *world) wantListed(h driver.Handle, want cloudflare.Cause, limit time.Time) {
 	w.Helper()
 	var listed cloudflare.Period
@@ -143,8 +143,8 @@ func (w *world) wantListed(h driver.Handle, want cloudflare.Cause, limit time.Ti
 	}
 }
 
-// TestAlarmsReadWhatSandboxesUse: a list has the reading of each sandbox's last alarm. Alarms come more often to a sandbox
-// that uses its CPU.
+// TestAlarmsReadWhatSandboxesUse: a list has the reading of each sandbox's last alarm. Alarms are more frequent for a
+// sandbox that uses its CPU.
 func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
 	t.Parallel()
 	const check = 12 * time.Second
@@ -169,7 +169,7 @@ func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
 	}
 	busy2, idle2 := next(busy, busy1.At), next(idle, idle1.At)
 	if apart := busy2.At.Sub(busy1.At); apart > check/2 || busy2.CPUTime <= busy1.CPUTime {
-		t.Errorf("readings of the busy one are %s apart, %+v and %+v, want them more often", apart, busy1, busy2)
+		t.Errorf("readings of the busy one are %s apart, %+v and %+v, want a shorter interval", apart, busy1, busy2)
 	}
 	if apart := idle2.At.Sub(idle1.At); apart < check-time.Second {
 		t.Errorf("readings of the idle one are %s apart, want them every %s", apart, check)
@@ -181,13 +181,13 @@ func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
 	}
 }
 
-// TestForgottenCommandsKeepNoSandboxAwake: a guest keeps the ends of 256 commands. A detached command whose end is not
-// among them has ended, too.
+// TestForgottenCommandsKeepNoSandboxAwake: a guest remembers the ends of 256 commands. A detached command that it has
+// forgotten counts as ended, too.
 func TestForgottenCommandsKeepNoSandboxAwake(t *testing.T) {
 	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Check: check})
 	w := &world{t, server, server.Worker()}
-	h := w.spawn(cloudflare.Limits{SleepAfter: 20 * time.Second}) // no alarm asks before the end is forgotten
+	h := w.spawn(cloudflare.Limits{SleepAfter: 20 * time.Second}) // no alarm asks before the guest forgets the end
 	w.dieUnder(h, sandbox.RandomIDs(sandbox.SandboxIDLength), true)
 	w.sh(h, "kill $(pidof sleep)")
 	for range 257 {
@@ -209,7 +209,7 @@ func TestMissedStopEndsAtTheLastProofOfLife(t *testing.T) {
 	time.Sleep(15 * time.Second) //nolint:forbidigo // the runtime removes an inactive object from memory after 10 s
 	server.Reset()
 	cloudflaretest.Crash(t, host)
-	time.Sleep(5 * time.Second) //nolint:forbidigo // the time in which nothing looks
+	time.Sleep(5 * time.Second) //nolint:forbidigo // nothing polls in this time
 	w.worker = server.Worker()
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseCrash || p.StoppedAt.After(used.Add(10*time.Second)) {
 		t.Errorf("last seen alive at %s, it is recorded as %+v", used, p)

@@ -41,14 +41,14 @@ func keyed(api sandbox.LLMAPI) driver.LLMKeyedRoute {
 	}
 }
 
-// talk is a world with an upstream, and a sandbox that calls models.
+// talk is a world with an upstream and a sandbox that calls models.
 type talk struct {
 	*world
 	upstream *upstream
 	ref      driver.EnvironmentRef
 	h        driver.Handle
 	settings driver.LLMSettings
-	// known are the calls that the journal has told, and first their ids in order.
+	// known are the calls that the journal has returned, and first are their ids in order.
 	known map[string]sandbox.LLMCall
 	first []string
 }
@@ -57,7 +57,7 @@ func newTalk(t *testing.T, mode sandbox.NetworkMode) *talk {
 	t.Helper()
 	u := newUpstream(t)
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Outside: u.host(t)})
-	t.Cleanup(u.CloseClientConnections) // the Worker's server ends once they do
+	t.Cleanup(u.CloseClientConnections) // else the Worker's server does not end
 	k := &talk{world: &world{t, server, server.Worker()}, upstream: u, known: map[string]sandbox.LLMCall{}}
 	k.settings = driver.LLMSettings{
 		Account: "acct-1", Month: modelsMonth(),
@@ -76,7 +76,7 @@ func newTalk(t *testing.T, mode sandbox.NetworkMode) *talk {
 	return k
 }
 
-// callers is the specification of a sandbox that calls models.
+// callers returns the specification of a sandbox that calls models.
 func (k *talk) callers(mode sandbox.NetworkMode) driver.SandboxSpec {
 	spec := k.spec()
 	spec.Network = mode
@@ -97,8 +97,8 @@ func (k *talk) ask(api, body string, header ...string) string {
 	return k.sh(k.h, callCommand(api, body, header...))
 }
 
-// journal returns the calls by the journal, in order of their beginning, each as it stands last. The journal drops
-// calls that have ended once they are read.
+// journal returns the latest state of each call in the journal, ordered by their beginnings. The journal drops ended
+// calls once they are read.
 func (k *talk) journal() []sandbox.LLMCall {
 	k.Helper()
 	for after := (sandbox.GatewayPosition{}); ; {
@@ -135,7 +135,7 @@ func TestASandboxOnCloudflareCallsModelsWithoutTheirKey(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			x := plainly()
 			if !stream {
-				x.Events = 0 // an answer with its length
+				x.Events = 0 // the answer has its length
 			}
 			said := k.ask(api, body(stream, x), "Authorization: Bearer mine", "X-Api-Key: mine", "Cookie: mine",
 				"X-Sandbox-Lease: other", "X-Litellm-Tags: mine", "X-Sandbox-Session: game:7")
@@ -144,7 +144,7 @@ func TestASandboxOnCloudflareCallsModelsWithoutTheirKey(t *testing.T) {
 				t.Errorf("%s, stream %t: it gets %s", api, stream, said)
 			}
 			if api == "openai" && stream && strings.Contains(said, "usage") {
-				t.Errorf("it gets the usage that it has not asked for: %s", said)
+				t.Errorf("it gets usage that it did not request: %s", said)
 			}
 			list := k.journal()
 			if calls++; len(list) == 0 {
@@ -199,11 +199,11 @@ func (k *talk) hidden(where, text string) {
 	}
 }
 
-// keepsTheKey: neither the sandbox, an error, an answer to the reconciler nor the database has it.
+// keepsTheKey: neither the sandbox, an error, an answer to the reconciler nor the database has the key.
 func (k *talk) keepsTheKey() {
 	k.Helper()
 	failed := plainly()
-	failed.Status = 500 // its text has the key
+	failed.Status = 500 // its text contains the key
 	if said := k.ask("openai", body(false, failed)); !strings.Contains(said, "500") || !strings.Contains(said, "(key)") {
 		k.Errorf("an error is %s", said)
 	} else {
@@ -225,7 +225,7 @@ func (k *talk) keepsTheKey() {
 	}
 }
 
-// reachesNothingElse: without a network, only the routes are there.
+// reachesNothingElse: without a network, a sandbox reaches only the routes.
 func (k *talk) reachesNothingElse() {
 	k.Helper()
 	before := len(k.upstream.got())
@@ -255,7 +255,7 @@ func (k *talk) reachesNothingElse() {
 	}
 }
 
-// losesItsRoutes: routes that are removed are gone from the next call on, and their keys with them.
+// losesItsRoutes: removed routes and their keys are gone from the next call on.
 func (k *talk) losesItsRoutes() {
 	k.Helper()
 	sealed := func() int { return len(fmt.Sprint(k.server.Query("SELECT sealed FROM llm"))) }
@@ -266,7 +266,7 @@ func (k *talk) losesItsRoutes() {
 		k.Errorf("without routes, a call gets %s", said)
 	}
 	if after := sealed(); after > before/4 {
-		k.Errorf("what is encrypted has %d characters, and had %d", after, before)
+		k.Errorf("the encrypted settings have %d characters, and had %d", after, before)
 	}
 }
 
@@ -284,7 +284,7 @@ func TestASandboxOnCloudflareHasItsNetworkBesideModels(t *testing.T) {
 	}
 }
 
-// TestLimitsOnCloudflareRefuseCalls: each limit refuses calls once it is reached, and what runs is reserved.
+// TestLimitsOnCloudflareRefuseCalls: each limit refuses calls once it is reached. Running calls reserve their maximum.
 func TestLimitsOnCloudflareRefuseCalls(t *testing.T) {
 	k := newTalk(t, sandbox.NetworkNone)
 	_, cost := exact(plainly())
@@ -337,7 +337,7 @@ func TestLimitsOnCloudflareRefuseCalls(t *testing.T) {
 	k.reserves(call)
 }
 
-// reserves: while a call runs, its most counts.
+// reserves: while a call runs, its maximum counts.
 func (k *talk) reserves(call func(want string)) {
 	k.Helper()
 	k.stall("openai")
@@ -351,7 +351,7 @@ func (k *talk) reserves(call func(want string)) {
 	}
 }
 
-// stall begins a call whose answer stalls after its first event, and returns once it does.
+// stall begins a call whose answer stalls after its first event, and returns once it stalls.
 func (k *talk) stall(api string) {
 	k.Helper()
 	stalls := plainly()
@@ -360,7 +360,7 @@ func (k *talk) stall(api string) {
 	<-k.upstream.stalled
 }
 
-// settled waits until no call runs by the journal, and returns the calls of an outcome.
+// settled waits until no call runs in the journal, and returns the calls with an outcome.
 func (k *talk) settled(outcome sandbox.LLMOutcome) (found []sandbox.LLMCall) {
 	k.Helper()
 	testwait.NoError(k, patience, "no call runs, and one is "+string(outcome), func() error {
@@ -381,7 +381,7 @@ func (k *talk) settled(outcome sandbox.LLMOutcome) (found []sandbox.LLMCall) {
 	return found
 }
 
-// reserved is what a call of a wish reserves: what the upstream got, at the dearest price of input.
+// reserved returns the amount that a call reserves: the bytes that the upstream got, at the highest price of input.
 func (k *talk) reserved(call sandbox.LLMCall) sandbox.NanoUSD {
 	k.Helper()
 	for _, seen := range k.upstream.got() {
@@ -399,16 +399,16 @@ func TestACallOnCloudflareThatBreaksOffIsBilled(t *testing.T) {
 	k := newTalk(t, sandbox.NetworkNone)
 	breaks := plainly()
 	breaks.Break = 1
-	k.ask("responses", body(true, breaks)) // an event of its own tells its end
+	k.ask("responses", body(true, breaks)) // it ends with an event of its own
 	k.wantUnknown(1, func(c sandbox.LLMCall) sandbox.NanoUSD { return k.reserved(c) })
 	silent := plainly()
-	silent.Status = 520 // with which Cloudflare answers for a host that got a request and broke off
+	silent.Status = 520 // Cloudflare's answer if a host got a request and broke off
 	if said := k.ask("openai", body(false, silent)); !strings.Contains(said, "X-Sandbox-Gateway: upstream_failed") {
 		t.Errorf("a call without an answer gets %s", said)
 	}
 	k.wantUnknown(2, k.reserved)
 	k.stall("openai")
-	k.server.Reset() // kills workerd; the container lives on
+	k.server.Reset() // kills workerd; the container keeps running
 	k.worker = k.server.Worker()
 	k.wantUnknown(3, k.reserved)
 	if said := k.ask("openai", body(false, plainly())); !strings.Contains(said, "200 OK") {
@@ -416,17 +416,17 @@ func TestACallOnCloudflareThatBreaksOffIsBilled(t *testing.T) {
 	}
 	k.stall("anthropic")
 	k.must(k.worker.Kill(t.Context(), k.h))
-	// Anthropic tells the input first, so only the output is reserved.
+	// Anthropic reports the input first, so only the output is reserved.
 	k.wantUnknown(4, func(sandbox.LLMCall) sandbox.NanoUSD { return 20*1000 + 100*10_000 })
 	if got := k.settled(sandbox.LLMCompleted); len(got) != 1 || got[0].Unknown {
-		t.Errorf("completed are %+v", got)
+		t.Errorf("the completed calls are %+v", got)
 	}
 	if rows := k.server.Query("SELECT * FROM llm_sums WHERE kind = 'sandbox'"); len(rows) > 0 {
-		t.Errorf("of a killed sandbox the sums are kept: %v", rows)
+		t.Errorf("the sums of a killed sandbox are kept: %v", rows)
 	}
 }
 
-// wantUnknown waits until so many calls have broken off, and compares the cost of the latest.
+// wantUnknown waits until count calls have broken off, and compares the cost of the latest.
 func (k *talk) wantUnknown(count int, cost func(sandbox.LLMCall) sandbox.NanoUSD) {
 	k.Helper()
 	broken := k.settled(sandbox.LLMInterrupted)
@@ -436,7 +436,7 @@ func (k *talk) wantUnknown(count int, cost func(sandbox.LLMCall) sandbox.NanoUSD
 	}
 }
 
-// TestSandboxesOnCloudflareThatRaceReachALimitExactly: the Durable Objects of two sandboxes share one limit.
+// TestSandboxesOnCloudflareThatRaceReachALimitExactly: two Durable Objects share one limit.
 func TestSandboxesOnCloudflareThatRaceReachALimitExactly(t *testing.T) {
 	k := newTalk(t, sandbox.NetworkNone)
 	r := keyed(sandbox.LLMOpenAI)
@@ -465,7 +465,7 @@ func TestSandboxesOnCloudflareThatRaceReachALimitExactly(t *testing.T) {
 }
 
 // TestADatabaseThatFailsLosesNoCallOnCloudflare: a call that cannot be recorded is not sent. An end that cannot be
-// recorded is recorded later, and if its Durable Object ends first, the call costs what it reserved.
+// recorded is recorded later. If its Durable Object ends first, the call costs the reserved amount.
 func TestADatabaseThatFailsLosesNoCallOnCloudflare(t *testing.T) {
 	k := newTalk(t, sandbox.NetworkNone)
 	fail := func(what string) (heal func()) {

@@ -20,7 +20,7 @@ func withModels(p *sandbox.PutEnvironment) {
 	}
 }
 
-// recorded waits until the ledger has as many calls that have ended, and returns them by id.
+// recorded waits until the ledger has count ended calls, and returns them by id.
 func (h *house) recorded(count int) map[string]sandbox.LLMCall {
 	h.Helper()
 	var ended map[string]sandbox.LLMCall
@@ -43,8 +43,8 @@ func (h *house) recorded(count int) map[string]sandbox.LLMCall {
 	return ended
 }
 
-// TestTheLedgerHasWhatAnUpstreamCountsForSandboxesOnCloudflare: random calls, also while no reconciler runs, and one
-// that breaks off with its environment.
+// TestTheLedgerHasWhatAnUpstreamCountsForSandboxesOnCloudflare makes random calls, some while no reconciler runs, and
+// one that breaks off with its environment.
 func TestTheLedgerHasWhatAnUpstreamCountsForSandboxesOnCloudflare(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -71,7 +71,7 @@ func TestTheLedgerHasWhatAnUpstreamCountsForSandboxesOnCloudflare(t *testing.T) 
 	h.sh(ref, script.String())
 	h.wantCounted(u, 30)
 
-	// The first call stalls until there is no reconciler.
+	// The first call stalls until the reconciler has ended.
 	stalls := plainly()
 	stalls.Stall = 1
 	script.Reset()
@@ -101,7 +101,7 @@ func TestTheLedgerHasWhatAnUpstreamCountsForSandboxesOnCloudflare(t *testing.T) 
 	h.endsWithItsCalls(u, ref)
 }
 
-// wantCounted compares the ledger with what the upstream counted.
+// wantCounted compares the ledger with the upstream's counts.
 func (h *house) wantCounted(u *upstream, count int) {
 	h.Helper()
 	ended := h.recorded(count)
@@ -130,7 +130,7 @@ func (h *house) wantCounted(u *upstream, count int) {
 	}
 }
 
-// endsWithItsCalls: a call that is under way when its environment is destroyed is in the ledger.
+// endsWithItsCalls: the ledger has a call that runs while its environment is destroyed.
 func (h *house) endsWithItsCalls(u *upstream, ref sandbox.LeaseRef) {
 	h.Helper()
 	hangs := plainly()

@@ -10,7 +10,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// sharedCalls are what becomes of the requests and answers in a file, without those themselves.
+// sharedCalls are the expected results for the requests and answers in a file, without their contents.
 type sharedCalls struct {
 	Requests []struct {
 		Name         string

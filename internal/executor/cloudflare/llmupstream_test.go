@@ -16,13 +16,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// upstream is a server of models. Each request says in its member user how it is answered.
+// upstream is a server of models. The member user of a request says how to answer it.
 type upstream struct {
 	*httptest.Server
 
 	mu   sync.Mutex // guards what follows
 	seen []seenCall
-	// stalled gets a value for each answer that stalls, which goes on once release closes.
+	// stalled gets a value for each answer that stalls. These answers continue once release closes.
 	stalled, release chan struct{}
 }
 
@@ -36,11 +36,12 @@ type seenCall struct {
 	broke      bool
 }
 
-// wish says how the upstream answers. Break and Stall are the event at which it breaks off or stalls; -1 is none.
+// wish says how the upstream answers. Break and Stall are the event at which the answer breaks off or stalls; -1 means
+// none.
 type wish struct {
 	Input, Output, Events, Status int64
 	Break, Stall                  int64
-	// Hang: the stall lasts.
+	// Hang makes the stall last.
 	Hang bool
 }
 
@@ -70,14 +71,14 @@ func (u *upstream) got() []seenCall {
 }
 
 func (u *upstream) serve(w http.ResponseWriter, r *http.Request) {
-	text, _ := io.ReadAll(r.Body) // what is cut off is no JSON
+	text, _ := io.ReadAll(r.Body) // a truncated body is not JSON
 	var body struct {
 		User   string `json:"user"`
 		Stream bool   `json:"stream"`
 	}
 	x := wish{Input: 20, Output: 7, Events: 3, Break: -1, Stall: -1}
 	_ = json.Unmarshal(text, &body)
-	_ = json.Unmarshal([]byte(body.User), &x) // without one, the default is wished
+	_ = json.Unmarshal([]byte(body.User), &x) // without a wish, the default applies
 	u.mu.Lock()
 	u.seen = append(u.seen, seenCall{r.Header.Clone(), string(text), r.URL.RequestURI(), x.Input, x.Output, x.Status, x.Break >= 0})
 	u.mu.Unlock()
@@ -148,7 +149,7 @@ func answerOf(path string, stream bool, x wish) []string {
 	return pieces
 }
 
-// endpoints has an endpoint of each dialect: the variable with its address, and the rest of its path.
+// endpoints has the endpoint of each API: the variable with its address, and the rest of its path.
 var endpoints = map[string][2]string{
 	"openai": {"OPENAI_BASE_URL", "/chat/completions"}, "responses": {"OPENAI_BASE_URL", "/responses"},
 	"anthropic": {"ANTHROPIC_BASE_URL", "/v1/messages"}, "openrouter": {"OPENROUTER_BASE_URL", "/chat/completions"},
@@ -162,7 +163,7 @@ func body(stream bool, x wish) string {
 		`"stream":%t,"user":%s}`, stream, quoted)
 }
 
-// command is a shell command that calls a model.
+// callCommand returns a shell command that calls a model.
 func callCommand(api, body string, header ...string) string {
 	to := endpoints[api]
 	head := append([]string{"Content-Type: application/json", fmt.Sprintf("Content-Length: %d", len(body))}, header...)
@@ -171,11 +172,11 @@ func callCommand(api, body string, header ...string) string {
 		to[0], to[1], strings.Join(head, `\r\n`)+`\r\n`, body)
 }
 
-// exact is the cost of a completed call.
+// exact returns the tokens and the cost of a completed call.
 func exact(x wish) (sandbox.LLMTokens, sandbox.NanoUSD) {
 	tokens := sandbox.LLMTokens{Input: x.Input, Output: x.Output}
 	return tokens, pricing.Tokens(modelM(), tokens)
 }
 
-// plainly is an answer to its end.
+// plainly returns the wish for a complete answer.
 func plainly() wish { return wish{Input: 20, Output: 7, Events: 3, Break: -1, Stall: -1} }

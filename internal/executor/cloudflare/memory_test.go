@@ -14,7 +14,7 @@ import (
 //go:embed testdata/memory.js
 var memoryScript string
 
-// memory is what memory.js returns.
+// memory is the answer of memory.js.
 type memory struct {
 	Objects int
 	Alarms  []int64 // in milliseconds
@@ -34,7 +34,7 @@ func (w *world) memory() (m memory) {
 func TestAnIdleObjectIsSeldomInMemory(t *testing.T) {
 	t.Parallel()
 	const deployed, alarms = 5 * time.Minute, 2
-	check := 30 * time.Second // alarms as those of deployments, and more often
+	check := 30 * time.Second // the same alarms as in deployments, but more often
 	if os.Getenv("SANDBOX_TEST_LONG") != "" {
 		check = deployed
 	}
@@ -51,7 +51,7 @@ func TestAnIdleObjectIsSeldomInMemory(t *testing.T) {
 	var last memory
 	var inMemory, alarmed time.Duration
 	for at, limit := time.Now(), time.Now().Add((alarms+1)*check); ; {
-		time.Sleep(pause) //nolint:forbidigo // the measure of time
+		time.Sleep(pause) //nolint:forbidigo // time is what is measured
 		passed := time.Since(at)
 		at = at.Add(passed)
 		if server.InMemory() > 0 {

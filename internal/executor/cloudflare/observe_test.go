@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// testObserve is what is told of sandboxes without touching them.
+// testObserve checks what can be observed of sandboxes without touching them.
 func testObserve(w *world) {
 	w.each(map[string]func(*world){
 		"what stands is listed":                  listed,
@@ -41,9 +41,9 @@ func listed(w *world) {
 	w.must(w.worker.Spawn(w.Context(), spec, cloudflare.Limits{}))
 	got, ok := w.find(spec.Handle)
 	want := w.inspect(spec.Handle)
-	got.UsedAt = want.UsedAt // that is told a little later
+	got.UsedAt = want.UsedAt // the list has it a little later
 	if !ok || got != want || got.State != sandbox.StateRunning || got.Resources != spec.Resources {
-		w.Errorf("listed as\n%+v, and stands as\n%+v", got, want)
+		w.Errorf("the list has\n%+v, and its status is\n%+v", got, want)
 	}
 	w.must(w.worker.Sleep(w.Context(), spec.Handle))
 	if got, _ := w.find(spec.Handle); got.State != sandbox.StateStopped || got.Period.Cause != cloudflare.CauseSleep {
@@ -126,12 +126,12 @@ func expiredAsleep(w *world) {
 	w.wantPeriods(h, cloudflare.CauseIdle)
 }
 
-// expires makes a sandbox with limits, and waits until D1 tells that it has ended by them.
+// expires creates a sandbox with limits, and waits until D1 shows that it has ended by them.
 func (w *world) expires(l cloudflare.Limits) driver.Handle {
 	w.Helper()
 	agent := "did:plc:" + sandbox.RandomIDs(8)
 	h := w.spawn(l, func(s *driver.SandboxSpec) { s.AgentDID, s.LeaseID = agent, sandbox.LeaseID(agent, s.EnvironmentID) })
-	testwait.NoError(w, patience, "D1 tells that the lease has ended", func() error {
+	testwait.NoError(w, patience, "D1 shows that the lease has ended", func() error {
 		s, _ := w.find(h)
 		if lease := w.lease(agent); s.State != sandbox.StateStopped || lease != `expired 3 worker-1 0 0s []` {
 			return fmt.Errorf("the sandbox is %s, the lease %s", s.State, lease)

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// stub is an account whose Workers list one sandbox each, and can fail.
+// stub is an account whose Workers each list one sandbox, and can fail.
 type stub struct {
 	cloudflare.Deployer
 	ledger string
@@ -54,7 +54,7 @@ func newStub(t *testing.T, environments ...string) *stub {
 	return s
 }
 
-// older is the state of the sandbox of a Worker that knows no restricted networks.
+// older is the state of a sandbox whose Worker does not support restricted networks.
 const older = "older"
 
 func (s *stub) listNetworks(w http.ResponseWriter, id string, state sandbox.State) {
@@ -154,7 +154,7 @@ func TestAWorkerThatFailsEndsNoWatch(t *testing.T) {
 	}
 	d.set("bad", "")
 	d.set("well", sandbox.StateStopped)
-	want("of-well") // and nothing of the bad one: it is unknown, not gone
+	want("of-well") // and not the failing one: it is unknown, not gone
 	d.set("well", sandbox.StateRunning)
 	want("of-well")
 	d.set("bad", sandbox.StateStopped)

@@ -58,8 +58,8 @@ func buildModule(t *testing.T, name string) string {
 	return path
 }
 
-// TestAFloodOfAttemptsIsCountedAndNoLineIsLoggedTwice: 1,600 attempts of one sandbox in a moment, and a
-// database that fails.
+// TestAFloodOfAttemptsIsCountedAndNoLineIsLoggedTwice: one sandbox makes 1,600 attempts in a moment, and the database
+// fails.
 func TestAFloodOfAttemptsIsCountedAndNoLineIsLoggedTwice(t *testing.T) {
 	cloudflaretest.Need(t)
 	t.Parallel()

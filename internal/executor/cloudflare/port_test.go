@@ -12,8 +12,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 )
 
-// TestCodeOfTheSandboxDoesNotGetInByThePort has programs inside look for the key, knock with what is none, and hold the
-// port while its owner works.
+// TestCodeOfTheSandboxDoesNotGetInByThePort makes programs inside look for the key, connect with invalid ones, and
+// occupy the port while its owner works.
 func TestCodeOfTheSandboxDoesNotGetInByThePort(t *testing.T) {
 	server := cloudflaretest.Start(t, cloudflaretest.Config{})
 	w := &world{t, server, server.Worker()}
@@ -21,25 +21,25 @@ func TestCodeOfTheSandboxDoesNotGetInByThePort(t *testing.T) {
 	look := fmt.Sprintf("env | grep -c %s; cat /proc/[0-9]*/environ 2>/dev/null | grep -c %s; "+
 		"cat /proc/1/environ 2>&1 | tail -1", guest.PortKey, guest.PortKey)
 	if got := w.sh(h, look); !strings.HasPrefix(got, "0\n0\n") || !strings.Contains(got, "Permission denied") {
-		t.Errorf("the key may be found: %q", got)
+		t.Errorf("code of the sandbox can find the key: %q", got)
 	}
 	const attempts = 200
 	knock := fmt.Sprintf(`i=0; while [ $i -lt %d ]; do
 		{ printf 'SBXPORT\n\001'; head -c 32 /dev/urandom; printf 'SBXCHAN\n'; } | nc -w 1 127.0.0.1 %d | wc -c; i=$((i+1)); done | sort | uniq -c`, attempts, guest.Port)
 	if got := strings.Fields(w.sh(h, knock)); len(got) != 2 || got[0] != fmt.Sprint(attempts) || got[1] != "0" {
-		t.Errorf("the port answers those without the key: %q", got)
+		t.Errorf("the port answers without the key: %q", got)
 	}
 	w.sh(h, fmt.Sprintf(`i=0; while [ $i -lt %d ]; do (sleep 30 | nc 127.0.0.1 %d) >/dev/null 2>&1 & i=$((i+1)); done`,
 		attempts, guest.Port))
 	w.must(w.worker.Close())
 	w.worker = server.Worker()
 	if got := w.sh(h, "echo here"); got != "here\n" {
-		t.Errorf("with its port held it says %q", got)
+		t.Errorf("with its port occupied it says %q", got)
 	}
 }
 
-// TestAnOperationIsAskedForAgainUntilItIsAnswered: a guest closes connections of a flood, and those that a busy machine
-// was slow with, before it has read what they ask for.
+// TestAnOperationIsAskedForAgainUntilItIsAnswered: a guest closes connections of a flood, and slow ones of a busy
+// machine, before it has read their requests.
 func TestAnOperationIsAskedForAgainUntilItIsAnswered(t *testing.T) {
 	cloudflaretest.Need(t)
 	t.Parallel()

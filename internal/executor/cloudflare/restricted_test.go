@@ -19,10 +19,10 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// rulesHold is longer than the Worker keeps rules that it has read.
+// rulesHold is longer than the Worker caches rules.
 const rulesHold = 2500 * time.Millisecond
 
-// outside is the Internet of a test: a server that says what it was asked for. It returns its address.
+// outside starts the Internet of a test, a server that echoes the method and URL of a request. It returns its address.
 func outside(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -48,7 +48,8 @@ func outside(t *testing.T) string {
 	return u.Host
 }
 
-// TestRestrictedNetworks: the outbound interception of the real runtime, with its way out to a server of this test.
+// TestRestrictedNetworks tests the outbound interception of the real runtime. Its traffic goes to a server of this
+// test.
 func TestRestrictedNetworks(t *testing.T) {
 	cloudflaretest.Need(t)
 	d := cloudflaretest.NewDeployer(t)
@@ -57,7 +58,7 @@ func TestRestrictedNetworks(t *testing.T) {
 		executortest.Outside{Host: "good.test", Other: "other.test", Vouched: true})
 }
 
-// TestRulesThatOthersChangedAreADifference: a plan shows them, and the next apply sets them again.
+// TestRulesThatOthersChangedAreADifference: a plan shows changed rules, and the next apply sets them again.
 func TestRulesThatOthersChangedAreADifference(t *testing.T) {
 	cloudflaretest.Need(t)
 	d := cloudflaretest.NewDeployer(t)
@@ -109,7 +110,7 @@ func TestRulesThatOthersChangedAreADifference(t *testing.T) {
 	}
 }
 
-// network is a world with an outside, whose sandboxes are restricted.
+// network is a world with an outside and restricted sandboxes.
 type network struct {
 	*world
 	ref driver.EnvironmentRef
@@ -130,7 +131,7 @@ func newNetwork(t *testing.T) *network {
 	return n
 }
 
-// lines returns the log after a position, once it has so many lines of a kind.
+// lines returns the lines of the log for which of is true, once there are count of them.
 func (n *network) lines(count int, of func(sandbox.EgressRecord) bool) (found []sandbox.EgressRecord) {
 	n.Helper()
 	testwait.NoError(n, patience, "the log has the lines", func() error {
@@ -204,7 +205,7 @@ func TestTheWayOutOfARestrictedSandbox(t *testing.T) {
 	n.survivesAReset()
 }
 
-// trustsTheAuthority: programs find the authority that vouches for what the Worker opens.
+// trustsTheAuthority: programs find the authority that signs for the TLS connections that the Worker decrypts.
 func (n *network) trustsTheAuthority() {
 	n.Helper()
 	if got := n.sh(n.h, `head -n 1 "$SSL_CERT_FILE"; echo $NODE_EXTRA_CA_CERTS`); got != "-----BEGIN CERTIFICATE-----\n"+
@@ -213,7 +214,7 @@ func (n *network) trustsTheAuthority() {
 	}
 }
 
-// survivesAReset: a Worker that was deployed again lets out what the old one did, and no more.
+// survivesAReset: a redeployed Worker allows the same requests as the old one, and no others.
 func (n *network) survivesAReset() {
 	n.Helper()
 	n.server.Reset()
@@ -231,7 +232,7 @@ func (n *network) survivesAReset() {
 func TestARestrictedSandboxWithoutRulesReachesNothing(t *testing.T) {
 	n := newNetwork(t)
 	n.server.Query(`DELETE FROM networks`)
-	time.Sleep(rulesHold) //nolint:forbidigo // rules that were read before are used no more
+	time.Sleep(rulesHold) //nolint:forbidigo // cached rules expire
 	if got := n.raw(`GET / HTTP/1.1\r\nHost: good.test\r\nConnection: close\r\n\r\n`); !strings.Contains(got,
 		"(no_policy)") {
 		t.Errorf("without rules: %q", got)
@@ -242,7 +243,7 @@ func TestARestrictedSandboxWithoutRulesReachesNothing(t *testing.T) {
 	}
 }
 
-// TestALogHasEachLineOnceAndWhoseItIs: several ledgers and environments may share a database.
+// TestALogHasEachLineOnceAndWhoseItIs: several ledgers and environments can share a database.
 func TestALogHasEachLineOnceAndWhoseItIs(t *testing.T) {
 	n := newNetwork(t)
 	other := n.ref
@@ -282,7 +283,8 @@ func TestALogHasEachLineOnceAndWhoseItIs(t *testing.T) {
 	}
 }
 
-// TestWhatASandboxOnCloudflareTriesToReachIsInTheLedger: from a deployment to the events of a reconciler.
+// TestWhatASandboxOnCloudflareTriesToReachIsInTheLedger follows attempts from a deployment to the events of a
+// reconciler.
 func TestWhatASandboxOnCloudflareTriesToReachIsInTheLedger(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)

@@ -55,7 +55,7 @@ func (f keyFile) lines(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(string(text)), "\n")
 }
 
-// write replaces the file at once, as an operator should.
+// write replaces the file atomically, as an operator should.
 func (f keyFile) write(t *testing.T, lines ...string) {
 	t.Helper()
 	next := string(f) + ".next"
@@ -67,8 +67,8 @@ func (f keyFile) write(t *testing.T, lines ...string) {
 	}
 }
 
-// TestKeysAreRotatedUnderLoad puts a new key into the key file, applies, and removes the old key, while a lease works.
-// A deployment resets Durable Objects, which may cut a command; no signature may be refused.
+// TestKeysAreRotatedUnderLoad puts a new key into the key file, applies, and removes the old key, while a lease is in
+// use. A deployment resets Durable Objects, which may cut off a command; no signature may be refused.
 func TestKeysAreRotatedUnderLoad(t *testing.T) {
 	t.Parallel()
 	u := newUpstream(t)
@@ -95,13 +95,13 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 			}
 		}
 	})
-	look := func() { // longer than the reconciler's watch waits
+	look := func() { // longer than the interval of the reconciler's watch
 		t.Helper()
-		time.Sleep(cloudflare.DefaultPoll + time.Second) //nolint:forbidigo // longer than the watch waits
+		time.Sleep(cloudflare.DefaultPoll + time.Second) //nolint:forbidigo // the watch polls meanwhile
 		if got := h.sh(ref, "cat /workspace/note"); got != "kept\n" {
 			t.Errorf("the sandbox has %q", got)
 		}
-		// The keys of models are encrypted with the Worker's own.
+		// The keys of models are encrypted with the Worker's own key.
 		if said := h.sh(ref, callCommand("openai", body(false, plainly()))); !strings.Contains(said, "200 OK") {
 			t.Errorf("a call of a model gets %s", said)
 		}

@@ -13,9 +13,9 @@ import (
 //go:embed testdata/counts.js
 var countsScript string
 
-// counts are those of counts.js.
+// counts are the counts of counts.js.
 type counts struct {
-	Calls  int // of D1
+	Calls  int // calls of D1
 	D1     int // rows that they have written
 	Object int // rows that Durable Objects have written to their storage
 }
@@ -30,13 +30,13 @@ func (w *world) counts() (c counts) {
 	return c
 }
 
-// TestRows counts what Cloudflare bills of a lease's life: the guide and the estimates have these figures.
+// TestRows counts the calls and rows that Cloudflare bills for a lease. The guide and the estimates have these figures.
 func TestRows(t *testing.T) {
 	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: countsScript + burstScript})
 	w := &world{t, server, server.Worker()}
 	b := &burst{w, w.spec().LedgerID}
-	b.wantListed(0) // it makes the tables
+	b.wantListed(0) // it creates the tables
 
 	var h driver.Handle
 	spawn := func() {
@@ -57,7 +57,7 @@ func TestRows(t *testing.T) {
 	for _, step := range []struct {
 		what string
 		act  func()
-		want counts // of Object at most
+		want counts // Object is a maximum
 	}{
 		{"the first start of an agent", spawn, counts{2, 8, 27}},
 		{"a command, which opens a WebSocket", command, counts{Object: 1}},

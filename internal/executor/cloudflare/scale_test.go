@@ -27,23 +27,23 @@ import (
 
 const scaleAccount = "0123456789abcdef0123456789abcdef"
 
-// scale is a ledger with many environments on the local API, whose limits are in force. Workers are simulated, and so
-// is time: it is inside of a synctest bubble.
+// scale is a ledger with many environments on the local API, which enforces its limits. Workers and time are simulated,
+// in a synctest bubble.
 type scale struct {
 	*testing.T
 	api     *localapi.Server
 	workers *simulated
 	store   *ledger.Store
-	shared  bool // the environments share a Worker
+	shared  bool // all environments share a Worker
 
-	sharing sync.Mutex // lets one environment be made at a time, where they share a Worker
+	sharing sync.Mutex // serializes the creation of environments that share a Worker
 	site    cloudflare.Site
 
-	engine *leasing.Service // of the process of now
+	engine *leasing.Service // of the current process
 	end    func()
 }
 
-// inScale runs f on so many environments, which share a Worker or have one each.
+// inScale runs f on this number of environments, which share a Worker or have one each.
 func inScale(t *testing.T, shared bool, environments int, f func(s *scale)) {
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func inScale(t *testing.T, shared bool, environments int, f func(s *scale)) {
 			time.Since(began).Round(time.Second), load.Most, load.Refused)
 		s.wantNoneRefused()
 		s.end()
-		time.Sleep(72 * time.Hour) // usage is compared of whole days after that on which they were made
+		time.Sleep(72 * time.Hour) // usage is compared for whole days after the day of creation
 		s.start()
 		f(s)
 		s.end()
@@ -90,7 +90,7 @@ func scaleSpec() sandbox.EnvironmentSpec {
 	}
 }
 
-// start runs a process anew: what it knew of the account is gone.
+// start runs a new process, with empty caches.
 func (s *scale) start() {
 	s.Helper()
 	s.end()
@@ -122,7 +122,7 @@ func (s *scale) start() {
 	synctest.Wait()
 }
 
-// uploader uploads a Worker of its own, so that the built one is not needed, with an image that needs no preparing.
+// uploader uploads its own Worker, so that the built one is not needed, with an image that needs no preparation.
 type uploader struct {
 	*cloudflare.Executor
 	deployer *deploy.Deployer
@@ -178,7 +178,7 @@ func (s *scale) wantNoneRefused() {
 	}
 }
 
-// pass lets time pass, and returns the most calls and queries of five minutes of it.
+// pass lets time pass, and returns the maximum numbers of calls and queries in five minutes of it.
 func (s *scale) pass(d time.Duration) (calls, queries int) {
 	s.Helper()
 	s.api.ForgetCalls()
@@ -188,7 +188,7 @@ func (s *scale) pass(d time.Duration) (calls, queries int) {
 	return s.api.Calls().Most, s.api.Queries().Most
 }
 
-// acquire acquires leases in each of some environments.
+// acquire acquires each leases in each environment.
 func (s *scale) acquire(environments, each, from int) {
 	s.Helper()
 	type one struct{ environment, agent string }
@@ -219,8 +219,8 @@ func (s *scale) leases() (all []sandbox.Lease) {
 	}
 }
 
-// TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew: idle and busy, with processes that begin anew, no call is refused, and
-// an idle reconciler's calls do not grow with environments or sandboxes.
+// TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew: no call is refused, idle or busy, with restarted processes. An idle
+// reconciler's calls do not grow with environments or sandboxes.
 func TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew(t *testing.T) {
 	t.Parallel()
 	type size struct {
@@ -252,8 +252,8 @@ func TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew(t *testing.T) {
 			s.busy(of.environments, of.each)
 		})
 	}
-	if slices.Max(idle) > slices.Min(idle)+1 || slices.Max(idle) > 8 { // lists and comparisons may meet in five minutes
-		t.Errorf("idle processes make %v calls in five minutes: want as many for many as for few, and 8 at most", idle)
+	if slices.Max(idle) > slices.Min(idle)+1 || slices.Max(idle) > 8 { // lists and comparisons may coincide
+		t.Errorf("idle processes make %v calls in five minutes: want as many for many as for few, at most 8", idle)
 	}
 }
 
@@ -274,7 +274,7 @@ func TestAnIdleReconcilerAsksNoSandbox(t *testing.T) {
 		delete(asked, "list")
 		delete(asked, "who it is")
 		if len(asked) > 0 {
-			t.Errorf("sandboxes were asked %v", asked)
+			t.Errorf("sandboxes got the requests %v", asked)
 		}
 		h, err := s.engine.LeaseUsageHistory(s.Context(),
 			sandbox.UsageHistoryQuery{LeaseRef: sandbox.LeaseRef{ID: sandbox.LeaseID("did:plc:agent0", "game-0")}})
@@ -310,7 +310,7 @@ func (s *scale) busy(environments, each int) {
 		"at most %d calls in five minutes, %d refused", len(before), load.Most, load.Refused)
 	s.wantNoneRefused()
 	if got, want := s.workers.count(), environments*each; got != want {
-		s.Errorf("%d sandboxes are there, want %d", got, want)
+		s.Errorf("there are %d sandboxes, want %d", got, want)
 	}
 	if load.Most > 50 {
 		s.Errorf("a busy reconciler makes %d calls in five minutes, want at most 50", load.Most)

@@ -14,7 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// choosing is an environment of policy durable_object, on an account on this machine.
+// choosing is an environment of policy durable_object on a local account.
 type choosing struct {
 	*testing.T
 	account *cloudflaretest.Account
@@ -59,7 +59,7 @@ func (c *choosing) must(err error) {
 
 func (c *choosing) name() string { return cloudflare.SharedName(c.ref.LedgerID) }
 
-// provision gives the environment an image that says so, and a size.
+// provision gives the environment an image that contains says, and a size.
 func (c *choosing) provision(says, size string) {
 	c.Helper()
 	files := append(dockertest.BusyboxFiles(c.T), dockertest.File{Name: "etc/says", Mode: 0o644, Content: []byte(says)})
@@ -72,7 +72,7 @@ func (c *choosing) provision(says, size string) {
 	c.must(c.x.Provision(c.Context(), c.ref, c.spec))
 }
 
-// spawn makes a sandbox as the environment is now.
+// spawn creates a sandbox with the environment's current image and size.
 func (c *choosing) spawn(agent string, change ...func(*driver.SandboxSpec)) driver.Handle {
 	c.Helper()
 	h := driver.Handle{
@@ -106,8 +106,8 @@ func (c *choosing) sh(h driver.Handle, script string) string {
 	return string(res.Stdout) + string(res.Stderr)
 }
 
-// TestEachStartChoosesItsImage: a sandbox keeps the one that it was made with, awake, asleep and after its Worker was
-// redeployed by others without any; and new ones get the environment's.
+// TestEachStartChoosesItsImage: a sandbox keeps the image of its creation, awake, asleep, and after another program
+// redeployed its Worker without images. New sandboxes get the environment's image.
 func TestEachStartChoosesItsImage(t *testing.T) {
 	t.Parallel()
 	c := newChoosing(t)
@@ -154,7 +154,7 @@ func TestEachStartChoosesItsImage(t *testing.T) {
 	}
 }
 
-// TestARepairedEnvironmentWakesItsSandboxes: others have uploaded the Worker without its images.
+// TestARepairedEnvironmentWakesItsSandboxes: another program has uploaded the Worker without its images.
 func TestARepairedEnvironmentWakesItsSandboxes(t *testing.T) {
 	t.Parallel()
 	c := newChoosing(t)
@@ -185,7 +185,7 @@ func TestARepairedEnvironmentWakesItsSandboxes(t *testing.T) {
 	c.must(c.x.Kill(t.Context(), ann))
 }
 
-// TestTheSizeBasicNeverStartsByChoice: the platform has it with the policy default only.
+// TestTheSizeBasicNeverStartsByChoice: the platform supports it only with the policy default.
 func TestTheSizeBasicNeverStartsByChoice(t *testing.T) {
 	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{})

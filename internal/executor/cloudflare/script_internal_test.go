@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestAProgramWithoutTheWorkerRefusesTheBackend: it can do nothing about it, and neither can a later try.
+// TestAProgramWithoutTheWorkerRefusesTheBackend: the error is permanent, because a retry cannot succeed.
 func TestAProgramWithoutTheWorkerRefusesTheBackend(t *testing.T) {
 	t.Parallel()
 	_, err := scriptIn(fstest.MapFS{})

@@ -32,7 +32,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// house is a reconciler with an account on this machine, and what it logs.
+// house is a reconciler with a local account and a log.
 type house struct {
 	*testing.T
 	account *cloudflaretest.Account
@@ -40,7 +40,7 @@ type house struct {
 	config  reconciler.Config
 	token   string
 	log     *os.File
-	// containers is what those of the environment are called.
+	// containers is the name pattern of the environment's containers.
 	containers string
 	end        func()
 	service    *client.Client
@@ -63,7 +63,7 @@ func newHouseWith(t *testing.T, outside string) *house {
 	if h.log, err = os.Create(filepath.Join(dir, "log")); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = h.log.Close() }) // it was read
+	t.Cleanup(func() { _ = h.log.Close() }) // it was only read
 	log := slog.New(slog.NewJSONHandler(h.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	h.config = reconciler.Config{
 		Listen:     "127.0.0.1:0",
@@ -151,7 +151,7 @@ func (h *house) sh(r sandbox.LeaseRef, script string) string {
 	return string(res.Stdout) + string(res.Stderr)
 }
 
-// lease waits until a lease is as it should be.
+// lease waits until is reports true for a lease.
 func (h *house) lease(r sandbox.LeaseRef, is func(sandbox.Lease) bool) sandbox.Lease {
 	h.Helper()
 	var l sandbox.Lease
@@ -167,9 +167,9 @@ func (h *house) lease(r sandbox.LeaseRef, is func(sandbox.Lease) bool) sandbox.L
 	return l
 }
 
-// running returns the containers of the environment's sandboxes that run. The local runtime removes one that has ended
-// by itself when its inactivity timeout is over, and its sidecar with it. Until then the engine restarts it if it has
-// failed. After the deadline each restart ends at once, so such a container counts as ended.
+// running returns the running containers of the environment's sandboxes. The local runtime removes a container that
+// ended by itself, with its sidecar, after its inactivity timeout. Until then the engine restarts the container if it
+// failed. After the deadline each restart ends immediately, so such a container counts as ended.
 func (h *house) running() (names []string) {
 	h.Helper()
 	const exitDeadline = 124 // internal/guest/keeper
@@ -228,7 +228,7 @@ func TestALeaseOnCloudflareFromItsBeginningToItsEnd(t *testing.T) {
 	}
 }
 
-// TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler takes the reconciler away before a lease's time is over.
+// TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler ends the reconciler before a lease expires.
 func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -263,7 +263,7 @@ func TestALeaseOnCloudflareEndsOnTimeWithoutItsReconciler(t *testing.T) {
 	h.wantBilledAsRecorded(l)
 }
 
-// inD1 waits until the account's D1 has a lease in a status.
+// inD1 waits until the account's D1 has a lease with a status.
 func (h *house) inD1(l sandbox.Lease, status string) {
 	h.Helper()
 	testwait.NoError(h, patience, "D1 has lease "+l.ID+" as "+status, func() error {
@@ -287,7 +287,7 @@ func (h *house) executor() *deploy.Executor {
 	return x
 }
 
-// wantBilledAsRecorded checks that a lease which ran once has cost what the Worker's record of that comes to.
+// wantBilledAsRecorded checks that the cost of a lease that ran once matches the Worker's record.
 func (h *house) wantBilledAsRecorded(l sandbox.Lease) {
 	h.Helper()
 	x := h.executor()
@@ -315,8 +315,8 @@ func (h *house) wantBilledAsRecorded(l sandbox.Lease) {
 	}
 }
 
-// TestASilentRestartOnCloudflareIsAFinding has a container crash and somebody start it again, with an empty disk,
-// while no reconciler looks.
+// TestASilentRestartOnCloudflareIsAFinding crashes a container and starts it again, with an empty disk, while no
+// reconciler runs.
 func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -364,8 +364,8 @@ func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {
 	}
 }
 
-// TestADeploymentUnderLeasesLosesNone deploys an environment anew, which throws its Durable Objects out of memory,
-// while a command runs in one sandbox and others are started.
+// TestADeploymentUnderLeasesLosesNone redeploys an environment, which evicts its Durable Objects from memory, while a
+// command runs in one sandbox and others start.
 func TestADeploymentUnderLeasesLosesNone(t *testing.T) {
 	t.Parallel()
 	h := newHouse(t)
@@ -409,7 +409,7 @@ func TestADeploymentUnderLeasesLosesNone(t *testing.T) {
 			t.Errorf("the sandbox of %s says %q", agent, got)
 		}
 	}
-	// Each has one, with its sidecar. The local runtime removes a container a moment after it has ended.
+	// Each sandbox has a container and a sidecar. The local runtime removes a container a moment after it has ended.
 	want := 2 * (len(others) + 1)
 	testwait.NoError(t, patience, "each has one container and its sidecar", func() error {
 		if there := dockertest.Named(t, h.containers); len(there) != want {

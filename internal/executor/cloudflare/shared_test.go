@@ -8,7 +8,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestEnvironmentsThatShareAWorkerAreApart: each has its image, its rules and its log, and goes without the others.
+// TestEnvironmentsThatShareAWorkerAreApart: each has its own image, rules and log, and can be removed alone.
 func TestEnvironmentsThatShareAWorkerAreApart(t *testing.T) {
 	t.Parallel()
 	c := newChoosing(t)
@@ -45,7 +45,7 @@ func TestEnvironmentsThatShareAWorkerAreApart(t *testing.T) {
 	}
 	list, err := c.x.List(t.Context(), first.LedgerID)
 	if err != nil || len(list) != 1 || list[0].Handle != ann || list[0].Boot != 1 || list[0].State != sandbox.StateRunning {
-		t.Errorf("after its removal there are %+v: %v", list, err)
+		t.Errorf("after its removal the list is %+v: %v", list, err)
 	}
 	if said := c.sh(ann, "cat /etc/says"); said != "first" {
 		t.Errorf("the sandbox of the other environment says %q", said)
@@ -56,7 +56,7 @@ func TestEnvironmentsThatShareAWorkerAreApart(t *testing.T) {
 		t.Errorf("the account still has %v", left)
 	}
 	if _, err := c.x.Inspect(t.Context(), ann); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("a sandbox of a Worker that was deleted is %v", err)
+		t.Errorf("a sandbox of a deleted Worker is %v", err)
 	}
 	c.must(c.x.Deprovision(t.Context(), first))
 }

@@ -33,7 +33,7 @@ func (w *world) tampered(f tamper) *cloudflare.Worker {
 	return x
 }
 
-// testSignature: every request that is not exactly what the key's owner signed, just now, does nothing.
+// testSignature: a request has no effect unless the key's owner signed exactly this request just now.
 func testSignature(w *world) {
 	h := w.spawn(cloudflare.Limits{})
 	other := w.spawn(cloudflare.Limits{})
@@ -63,7 +63,7 @@ func testSignature(w *world) {
 			}
 			w.wantError(err, sandbox.Unavailable, "")
 			if s := w.inspect(h); s.State != sandbox.StateRunning {
-				t.Errorf("it was obeyed: %+v", s)
+				t.Errorf("the Worker obeyed the request: %+v", s)
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func testSignature(w *world) {
 		w.must(err)
 		w.must(answer.Body.Close())
 		if answer.StatusCode != http.StatusBadRequest {
-			t.Errorf("it is answered with %s", answer.Status)
+			t.Errorf("the answer is %s", answer.Status)
 		}
 	})
 	for name, age := range map[string]time.Duration{"too old": 2 * time.Minute, "not yet": -2 * time.Minute} {
@@ -140,7 +140,7 @@ func echo(t *testing.T) sandbox.ExecRequest {
 	return r
 }
 
-// TestWithoutKey: a Worker that was deployed without a key answers nobody.
+// TestWithoutKey: a Worker that was deployed without a key refuses all requests.
 func TestWithoutKey(t *testing.T) {
 	server := cloudflaretest.Start(t, cloudflaretest.Config{NoKey: true})
 	w := &world{t, server, server.Worker()}

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// inProcess has a server answer without a network, so that time may be simulated.
+// inProcess lets a server answer without a network, so that time can be simulated.
 type inProcess struct{ server http.Handler }
 
 func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -31,16 +31,16 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, nil
 }
 
-// simulated are the Workers of an account, with as much of their sandboxes as a reconciler sees.
+// simulated simulates the Workers of an account, with the parts of their sandboxes that a reconciler sees.
 type simulated struct {
 	mu    sync.Mutex                       // guards what follows
 	boxes map[string]map[string]*simulatee // by host of the Worker, and id
 	asked map[string]int                   // by what
-	// environments are those that share a Worker, by its host.
+	// environments are the environments that share a Worker, by its host.
 	environments map[string][]cloudflare.Environment
 }
 
-// simulatee is a sandbox.
+// simulatee is a simulated sandbox.
 type simulatee struct {
 	settings         map[string]any
 	boot, cpu        int64
@@ -73,7 +73,7 @@ func (s *simulated) RoundTrip(r *http.Request) (*http.Response, error) {
 
 var ofSandbox = regexp.MustCompile(`/sandboxes/([a-z2-7]{26})(?:/([a-z]+))?$`)
 
-// answer answers as worker/src/index.ts says. The caller holds mu.
+// answer answers like worker/src/index.ts. The caller holds mu.
 func (s *simulated) answer(r *http.Request, body []byte) (int, any) {
 	all := s.boxes[r.URL.Host]
 	if all == nil {
@@ -176,7 +176,7 @@ func (b *simulatee) view() map[string]any {
 	}
 }
 
-// forget returns what was asked, and forgets it.
+// forget returns the recorded requests, and clears them.
 func (s *simulated) forget() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +185,7 @@ func (s *simulated) forget() map[string]int {
 	return asked
 }
 
-// crash ends so many containers that run.
+// crash ends n running containers.
 func (s *simulated) crash(n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +199,7 @@ func (s *simulated) crash(n int) {
 	}
 }
 
-// count is how many sandboxes there are.
+// count returns the number of sandboxes.
 func (s *simulated) count() (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

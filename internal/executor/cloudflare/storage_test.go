@@ -25,7 +25,7 @@ func (w *world) dump(h driver.Handle) (tables map[string][]json.RawMessage) {
 	return tables
 }
 
-// stored returns all that the storage of a sandbox's Durable Object and the database hold, as text.
+// stored returns all contents of the storage of a sandbox's Durable Object and of the database, as text.
 func (w *world) stored(h driver.Handle) string {
 	w.Helper()
 	all := fmt.Sprintf("%s", w.dump(h))
@@ -35,7 +35,7 @@ func (w *world) stored(h driver.Handle) string {
 	return all
 }
 
-// TestNoSecretOutlivesASandbox reads what is stored, not only what is answered.
+// TestNoSecretOutlivesASandbox reads the storage, not only answers.
 func TestNoSecretOutlivesASandbox(t *testing.T) {
 	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: dumpScript})
@@ -72,7 +72,7 @@ func (w *world) endsWithoutSecrets(life time.Duration, end func(h driver.Handle)
 	}
 	end(h)
 	var stored string
-	testwait.Poll(patience, func() bool { // the alarm does it at a deadline
+	testwait.Poll(patience, func() bool { // at a deadline, the alarm deletes it
 		stored = w.stored(h)
 		return !strings.Contains(stored, value) && !strings.Contains(stored, key)
 	})
@@ -83,7 +83,7 @@ func (w *world) endsWithoutSecrets(life time.Duration, end func(h driver.Handle)
 	}
 }
 
-// TestWebSocketsCloseAfterTheirLastWork: an open one keeps the Durable Object in memory, and billed.
+// TestWebSocketsCloseAfterTheirLastWork: an open WebSocket keeps the Durable Object in memory, and billed.
 func TestWebSocketsCloseAfterTheirLastWork(t *testing.T) {
 	t.Parallel()
 	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: dumpScript})

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// TestTerraformBringsAGameToCloudflare applies, plans and destroys with the real Terraform, and no reconciler.
+// TestTerraformBringsAGameToCloudflare applies, plans and destroys with the real Terraform, without a reconciler.
 func TestTerraformBringsAGameToCloudflare(t *testing.T) {
 	t.Parallel()
 	a := cloudflaretest.StartAccount(t)
@@ -89,7 +89,7 @@ output "standing" {
 	a.ChangeScript(t, "\n// by somebody else\n")
 	p = c.Plan()
 	if p.Changes["sandbox_environment.game"] != "update" || len(p.Changes) != 1 {
-		t.Errorf("somebody changed the deployment, and the plan has %v", p.Changes)
+		t.Errorf("the deployment was changed outside of Terraform, and the plan has %v", p.Changes)
 	}
 	i := slices.IndexFunc(p.Diagnostics, func(d providertest.Diagnostic) bool {
 		return d.Summary == "Environment terraform-catan Changed Outside Of Terraform"
@@ -119,8 +119,8 @@ output "standing" {
 	}
 }
 
-// TestTerraformKeepsThePolicyOfAnEnvironment: a policy that does not exist is refused, and another one is a line of the
-// plan and no change.
+// TestTerraformKeepsThePolicyOfAnEnvironment: an unknown policy is refused. Another policy is a line of the plan, but
+// no change.
 func TestTerraformKeepsThePolicyOfAnEnvironment(t *testing.T) {
 	t.Parallel()
 	a := cloudflaretest.StartAccount(t)
@@ -149,7 +149,7 @@ resource "sandbox_environment" "game" {
 	}
 	c := providertest.NewCLI(t, program, configuration("container"))
 	c.Env = append(c.Env, "CLOUDFLARE_API_TOKEN="+string(a.Token), "SANDBOX_RECONCILER_URL=")
-	// Where it was not destroyed:
+	// Remove the containers if the test did not destroy them.
 	t.Cleanup(func() { dockertest.RemoveNamed(t, "workerd-sandbox-[a-z0-9-]*-terraform-rpg-") })
 	if out := c.Fail("plan", "-no-color"); !strings.Contains(out, `"durable_object"`) {
 		t.Errorf("a policy that does not exist is planned:\n%s", out)

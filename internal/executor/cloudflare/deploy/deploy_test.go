@@ -75,7 +75,7 @@ func TestEachChangeIsFoundAndMade(t *testing.T) {
 			}
 			rolledOut := slices.Contains(w.changes(), "POST /containers/applications/"+second.ApplicationID+"/rollouts")
 			if rolledOut == ofWorker {
-				t.Errorf("a rollout was begun: %t, want %t", rolledOut, !ofWorker)
+				t.Errorf("a rollout was started: %t, want %t", rolledOut, !ofWorker)
 			}
 			if second.NamespaceID != first.NamespaceID || second.ApplicationID != first.ApplicationID {
 				t.Errorf("sandboxes are lost: was %+v, is %+v", first, second)
@@ -111,7 +111,7 @@ func TestWhatBreaksOffAnywhereIsCompletedOrRemoved(t *testing.T) {
 							return localapi.None
 						})
 						if err := do(w); err != nil && !sandbox.IsRetryable(err) {
-							t.Errorf("request %d: the error is not one to try again after: %v", n, err)
+							t.Errorf("request %d: the error does not allow a retry: %v", n, err)
 						}
 						w.forget(nil)
 						then(w)

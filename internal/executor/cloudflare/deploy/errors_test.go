@@ -27,7 +27,7 @@ func TestPermissionsThatAreMissingAreNamedAllAtOnceBeforeAnythingIsMade(t *testi
 	}
 	for _, permission := range []deploy.Permission{"Workers Scripts Write", "Workers R2 Storage Write"} {
 		if strings.Contains(err.Error(), string(permission)) {
-			t.Errorf("the error names %q, which is there: %v", permission, err)
+			t.Errorf("the error names %q, which the token has: %v", permission, err)
 		}
 	}
 	w.wantNothing()
@@ -64,7 +64,7 @@ func TestAChangeWhoseAnswerIsLostHasAnUnknownOutcome(t *testing.T) {
 	_, err := w.deployer.Deploy(t.Context(), wanted())
 	w.wantCode(err, sandbox.UnknownOutcome)
 	if tried := len(w.changes()); tried != 1 {
-		t.Errorf("it was sent %d times: what makes something is sent once", tried)
+		t.Errorf("it was sent %d times, want once for a request that creates something", tried)
 	}
 }
 
@@ -127,7 +127,7 @@ func TestNoErrorAndNoLogHasASecret(t *testing.T) {
 	}
 	for _, secret := range []string{token, string(key)} {
 		if strings.Contains(err.Error()+w.logged.String(), secret) {
-			t.Errorf("%q stands in an error or a log: %v\n%s", secret, err, w.logged)
+			t.Errorf("%q is in an error or a log: %v\n%s", secret, err, w.logged)
 		}
 	}
 }

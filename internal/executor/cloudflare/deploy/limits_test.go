@@ -33,25 +33,25 @@ func TestTheLocalAPIBlocksATokenThatAsksTooOften(t *testing.T) {
 	}
 	for n := range localapi.CallsPerWindow {
 		if w := ask("one"); w.Code != http.StatusOK {
-			t.Fatalf("call %d is answered with %d: %s", n+1, w.Code, w.Body)
+			t.Fatalf("the answer to call %d is %d: %s", n+1, w.Code, w.Body)
 		}
 		now = now.Add(200 * time.Millisecond) // four minutes for all of them
 	}
 	if w := ask("one"); w.Code != http.StatusTooManyRequests || !strings.Contains(w.Body.String(), `"code":971`) ||
 		w.Header().Get("Retry-After") != "300" || w.Header().Get("Ratelimit") != `"default";r=0;t=300` ||
 		w.Header().Get("Ratelimit-Policy") != `"default";q=1200;w=300` {
-		t.Errorf("one call more is answered with %d, %v: %s", w.Code, w.Header(), w.Body)
+		t.Errorf("the answer to one more call is %d, %v: %s", w.Code, w.Header(), w.Body)
 	}
 	if w := ask("another"); w.Code != http.StatusOK {
-		t.Errorf("another token is answered with %d", w.Code)
+		t.Errorf("the answer to another token is %d", w.Code)
 	}
 	now = now.Add(4*time.Minute + 59*time.Second)
 	if w := ask("one"); w.Code != http.StatusTooManyRequests {
-		t.Errorf("before the block ends a call is answered with %d", w.Code)
+		t.Errorf("before the block ends, the answer to a call is %d", w.Code)
 	}
 	now = now.Add(2 * time.Second)
 	if w := ask("one"); w.Code != http.StatusOK {
-		t.Errorf("after the block a call is answered with %d", w.Code)
+		t.Errorf("after the block, the answer to a call is %d", w.Code)
 	}
 }
 
@@ -68,14 +68,14 @@ func TestTheLocalAPICountsQueriesApart(t *testing.T) {
 	}
 	for n := range localapi.QueriesPerWindow {
 		if code := ask(http.MethodPost, "/graphql"); code != http.StatusOK {
-			t.Fatalf("query %d is answered with %d", n+1, code)
+			t.Fatalf("the answer to query %d is %d", n+1, code)
 		}
 	}
 	if code := ask(http.MethodPost, "/graphql"); code != http.StatusTooManyRequests {
-		t.Errorf("one query more is answered with %d", code)
+		t.Errorf("the answer to one more query is %d", code)
 	}
 	if code := ask(http.MethodGet, "/accounts/"+account+"/workers/scripts"); code != http.StatusOK {
-		t.Errorf("then a call is answered with %d", code)
+		t.Errorf("then the answer to a call is %d", code)
 	}
 	if got, want := api.Queries(), (localapi.Load{Most: localapi.QueriesPerWindow, Refused: 1}); got != want {
 		t.Errorf("it counts %+v, want %+v", got, want)
@@ -91,20 +91,20 @@ func TestTheLocalAPITakesAHundredImages(t *testing.T) {
 		images[cloudflare.ImageName(numbered(n))] = numbered(n)
 	}
 	if status := w.upload("sandbox-raw", images); status != http.StatusBadRequest {
-		t.Errorf("images that are not prepared are answered with %d", status)
+		t.Errorf("the answer to unprepared images is %d", status)
 	}
 	for n := range cloudflare.MaxImages + 1 {
 		if status := w.status(http.MethodPost, "/containers/image-preparations",
 			fmt.Sprintf(`{"image":%q}`, numbered(n))); status != http.StatusOK {
-			t.Fatalf("to prepare an image is answered with %d", status)
+			t.Fatalf("the answer to the preparation of an image is %d", status)
 		}
 	}
 	if status := w.upload("sandbox-raw", images); status != http.StatusOK {
-		t.Errorf("a hundred images are answered with %d", status)
+		t.Errorf("the answer to a hundred images is %d", status)
 	}
 	images[cloudflare.ImageName(numbered(cloudflare.MaxImages))] = numbered(cloudflare.MaxImages)
 	if status := w.upload("sandbox-raw", images); status != http.StatusBadRequest {
-		t.Errorf("one image more is answered with %d", status)
+		t.Errorf("the answer to one more image is %d", status)
 	}
 }
 
@@ -114,11 +114,11 @@ func TestAnAccountHasFiveHundredWorkers(t *testing.T) {
 	w := newWorld(t)
 	for n := range localapi.MaxWorkers {
 		if status := w.upload(fmt.Sprintf("sandbox-raw-%d", n), nil); status != http.StatusOK {
-			t.Fatalf("Worker %d is answered with %d", n+1, status)
+			t.Fatalf("the answer to Worker %d is %d", n+1, status)
 		}
 	}
 	if status := w.upload("sandbox-raw-0", nil); status != http.StatusOK {
-		t.Errorf("the next version of one is answered with %d", status)
+		t.Errorf("the answer to another version of a Worker is %d", status)
 	}
 	_, err := w.deployer.Deploy(t.Context(), wanted())
 	w.wantCode(err, sandbox.CapacityExceeded)

@@ -22,14 +22,14 @@ func live(t *testing.T, d *deploy.Deployer, first, second cloudflare.Deployment)
 			t.Fatal(err)
 		}
 		if differences := want.Differences(site); len(differences) > 0 {
-			t.Errorf("the site differs from what was deployed: %v", differences)
+			t.Errorf("the site differs from the deployment: %v", differences)
 		}
 	}
 	if err := d.Delete(t.Context(), first.Name); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Find(t.Context(), first.Name); sandbox.CodeOf(err) != sandbox.NotFound {
-		t.Errorf("what was deleted is found: %v", err)
+		t.Errorf("the deleted deployment is found: %v", err)
 	}
 }
 

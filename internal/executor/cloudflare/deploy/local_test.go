@@ -74,14 +74,14 @@ func TestADeploymentRunsSandboxesUntilItIsDeleted(t *testing.T) {
 	}
 
 	if len(dockertest.Named(t, "workerd-"+want.Name+"-")) == 0 {
-		t.Error("no container is called by the deployment's name")
+		t.Error("no container has the deployment's name")
 	}
 	must(t, d.Delete(t.Context(), want.Name))
 	if left := a.API.Holding(); len(left) > 0 {
 		t.Errorf("the account still has %v", left)
 	}
 	if _, err := worker.Instance(t.Context()); sandbox.CodeOf(err) != sandbox.Unavailable {
-		t.Errorf("a deployment that was deleted answers: %v", err)
+		t.Errorf("a deleted deployment answers: %v", err)
 	}
 	if left := dockertest.Named(t, "workerd-"+want.Name+"-"); len(left) > 0 {
 		t.Errorf("containers are left: %q", left)

@@ -50,7 +50,7 @@ func TestWhatWeAskIsAsCloudflareDocumentsIt(t *testing.T) {
 	live(t, d, wanted(), otherwise())
 	t.Logf("the document covers %d kinds of our requests", len(v.covered))
 	if len(v.covered) == 0 {
-		t.Error("the document covers nothing of what we ask")
+		t.Error("the document covers none of our requests")
 	}
 }
 
@@ -99,6 +99,6 @@ func (v *validator) validate(r *http.Request) {
 		},
 	}
 	if err := openapi3filter.ValidateRequest(r.Context(), input); err != nil {
-		v.t.Errorf("%s %s is not as documented: %v", r.Method, r.URL.Path, err)
+		v.t.Errorf("%s %s does not match the document: %v", r.Method, r.URL.Path, err)
 	}
 }

@@ -64,10 +64,10 @@ func TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt(t *testing.T) {
 		"POST /d1/database", "POST /r2/buckets", "POST /containers/image-preparations", "PUT " + script,
 		"POST /containers/applications", "POST " + script + "/subdomain",
 	}, asked); diff != "" {
-		t.Errorf("it asks otherwise:\n%s", diff)
+		t.Errorf("its requests differ:\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]any{"image": want.Image}, bodies["/containers/image-preparations"], ids); diff != "" {
-		t.Errorf("an image is prepared otherwise:\n%s", diff)
+		t.Errorf("the preparation of an image differs:\n%s", diff)
 	}
 	named := map[string]any{"{id}": want.Image} // the Recorder's name for 32 hexadecimal digits
 	containers := []any{map[string]any{"name": want.Name, "class_name": "Sandbox", "images": named}}
@@ -78,7 +78,7 @@ func TestPolicyDurableObjectIsDeployedAsWranglerDeploysIt(t *testing.T) {
 		"name": want.Name, "scheduling_policy": "durable_object", "durable_objects": map[string]any{"namespace_id": "{id}"},
 	}
 	if diff := cmp.Diff(application, bodies["/containers/applications"]); diff != "" {
-		t.Errorf("the application is made otherwise:\n%s", diff)
+		t.Errorf("the creation of the application differs:\n%s", diff)
 	}
 }
 
@@ -104,7 +104,7 @@ func TestAnotherImageIsAnotherEntryAndNoRollout(t *testing.T) {
 	site := w.deploy(next)
 	want := []string{"POST /containers/image-preparations", "PUT /workers/scripts/" + next.Name}
 	if diff := cmp.Diff(want, w.changes()); diff != "" {
-		t.Errorf("another image asks for\n%s", diff)
+		t.Errorf("the requests for another image differ:\n%s", diff)
 	}
 	if images := w.api.StartImages(next.Name); len(images) != 2 {
 		t.Errorf("it has the images %v", images)
@@ -115,7 +115,7 @@ func TestAnotherImageIsAnotherEntryAndNoRollout(t *testing.T) {
 	w.forget(nil)
 	w.deploy(next)
 	if changes := w.changes(); len(changes) > 0 {
-		t.Errorf("what is deployed is deployed again: %v", changes)
+		t.Errorf("an unchanged deployment is deployed again: %v", changes)
 	}
 	w.wantDeployed(next)
 	w.must(w.deployer.Delete(t.Context(), next.Name))
@@ -153,7 +153,7 @@ func TestTheLocalAPIRefusesWhatThePolicyDoesNotHave(t *testing.T) {
 		"an image by a tag":  {http.MethodPost, prepare, `{"image":"registry.cloudflare.com/` + account + `/game:v1"}`},
 	} {
 		if status := w.status(r.method, r.path, r.body); status != http.StatusBadRequest {
-			t.Errorf("%s is answered with %d", what, status)
+			t.Errorf("the answer to %s is %d", what, status)
 		}
 	}
 }
@@ -186,7 +186,7 @@ func TestMoreThanAHundredImagesAreSentNowhere(t *testing.T) {
 	delete(d.Images, cloudflare.ImageName(numbered(1)))
 	w.deploy(d)
 	if n := len(w.api.StartImages(d.Name)); n != cloudflare.MaxImages {
-		t.Errorf("of 100 images there are %d", n)
+		t.Errorf("%d of 100 images exist", n)
 	}
 }
 
@@ -492,14 +492,14 @@ func TestAnEnvironmentKeepsThePolicyItWasMadeWith(t *testing.T) {
 	found, err := byObject.Differences(t.Context(), g.ref, spec(game, "lite"))
 	want := []driver.Difference{{Setting: "scheduling_policy", Wanted: "durable_object", Found: "default", Kept: true}}
 	if diff := cmp.Diff(want, found); err != nil || diff != "" {
-		t.Errorf("the differences are otherwise: %v\n%s", err, diff)
+		t.Errorf("the differences are wrong: %v\n%s", err, diff)
 	}
 
 	g.ref.EnvironmentID = "rpg-5"
 	g.must(byObject.Provision(t.Context(), g.ref, spec(game, "lite")))
 	g.must(byDefault.Provision(t.Context(), g.ref, spec(game, "standard-1")))
 	if kept := g.find(g.name); kept.Policy != cloudflare.PolicyDurableObject || g.noted().Image != game {
-		t.Errorf("it was made with durable_object and has %s, with %+v", kept.Policy, g.noted())
+		t.Errorf("it was created with durable_object and has %s, with %+v", kept.Policy, g.noted())
 	}
 	for _, refuse := range []func() error{
 		func() error { return byDefault.Check(t.Context(), g.ref, spec(game, "basic")) },
@@ -550,13 +550,13 @@ func TestRepairRestoresTheImagesOfStarts(t *testing.T) {
 	found, err := x.Repair(t.Context(), g.ref, now)
 	g.must(err)
 	if !strings.Contains(found, "images") {
-		t.Errorf("it has mended %q", found)
+		t.Errorf("the repair reports %q", found)
 	}
 	site := g.find(g.name)
 	if !maps.Equal(site.Images, was.Images) || site.ApplicationID != was.ApplicationID {
 		t.Errorf("starts choose from %v, want %v", site.Images, was.Images)
 	}
 	if found, err := x.Repair(t.Context(), g.ref, now); found != "" || err != nil {
-		t.Errorf("once it is mended it mends %q: %v", found, err)
+		t.Errorf("a second repair reports %q: %v", found, err)
 	}
 }

@@ -142,7 +142,7 @@ func TestAPreparedImageIsTheImageWithTheGuest(t *testing.T) {
 	w, o := newWorld(t), newOrigin(t)
 	p := w.prepare(wanted().Name, o.putGame("hello"))
 	if !p.Sent {
-		t.Error("an account that had nothing was sent nothing")
+		t.Error("nothing was pushed to an empty account")
 	}
 	img := w.open(p.Reference)
 	config, err := img.ConfigFile()
@@ -193,15 +193,15 @@ func TestWhatWasPreparedIsNotSentAgain(t *testing.T) {
 		t.Errorf("another environment's image is %v, the first one's %v", second, first)
 	}
 	if sent := w.uploads(); len(sent) > 0 {
-		t.Errorf("layers that are there are sent again: %v", sent)
+		t.Errorf("existing layers are pushed again: %v", sent)
 	}
 	o.server.Close()
 	w.forget(nil)
 	if again := w.prepare(wanted().Name, ref); again.Reference != first.Reference || again.Sent {
-		t.Errorf("once more it is %v, not %v", again, first)
+		t.Errorf("prepared again it is %v, not %v", again, first)
 	}
 	if changes := w.changes(); len(changes) != 1 || !strings.HasPrefix(changes[0], "HEAD /v2/") {
-		t.Errorf("once more it asked %v", changes)
+		t.Errorf("prepared again it needs the requests %v", changes)
 	}
 	other := newWorld(t)
 	o2 := newOrigin(t)
@@ -240,7 +240,7 @@ func TestAPreparationThatBreaksOffGoesOn(t *testing.T) {
 				})
 				if _, err := w.deployer.Prepare(t.Context(), wanted().Name, ref, nil); err == nil {
 					if n < whole.requests()-1 {
-						t.Errorf("request %d is %s and nobody says so", n, kind)
+						t.Errorf("request %d is %s without an error", n, kind)
 					}
 				} else if code := sandbox.CodeOf(err); code != sandbox.Unavailable {
 					t.Errorf("request %d is %s: %q: %v", n, kind, code, err)
@@ -266,7 +266,7 @@ func TestCredentialsAreAskedForOnceAndAgainWhenTheyEnd(t *testing.T) {
 		w.prepare(wanted().Name, o.putGame(what))
 		if n := strings.Count(strings.Join(w.changes(), "\n"),
 			"POST /containers/registries/registry.cloudflare.com/credentials"); n != want {
-			t.Errorf("%s: credentials were asked for %d times, want %d: %v", what, n, want, w.changes())
+			t.Errorf("%s: credentials were requested %d times, want %d: %v", what, n, want, w.changes())
 		}
 		w.forget(nil)
 	}
@@ -317,7 +317,7 @@ func TestImagesThatCannotBePreparedAreRefusedByWhatIsWrong(t *testing.T) {
 		}
 		for _, says := range append(want.says, account) {
 			if !strings.Contains(err.Error(), says) {
-				t.Errorf("image %s: the error does not say %q: %v", ref, says, err)
+				t.Errorf("image %s: the error does not contain %q: %v", ref, says, err)
 			}
 		}
 	}
@@ -336,7 +336,7 @@ func TestTheAccountsOwnImages(t *testing.T) {
 		t.Errorf("an image with the guest became %v", p)
 	}
 	if sent := w.uploads(); len(sent) > 0 {
-		t.Errorf("it was sent: %v", sent)
+		t.Errorf("it was pushed: %v", sent)
 	}
 }
 

@@ -83,7 +83,7 @@ func TestImagesAreRemovedOnceTheRegistryIsBack(t *testing.T) {
 	w.prepare(wanted().Name, o.putGame("left"))
 	w.forget(registryDown)
 	if err := w.deployer.Delete(t.Context(), wanted().Name); err == nil {
-		t.Error("images that were not removed are not spoken of")
+		t.Error("a failure to remove images is not reported")
 	}
 	w.forget(nil)
 	w.must(w.deployer.Delete(t.Context(), wanted().Name))

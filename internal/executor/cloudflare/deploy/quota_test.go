@@ -74,7 +74,7 @@ func (w *world) idle(environments int) int {
 		look()
 	}
 	if line.asked != 40*environments {
-		w.Errorf("Workers were asked %d times, want %d", line.asked, 40*environments)
+		w.Errorf("Workers got %d requests, want %d", line.asked, 40*environments)
 	}
 	return w.requests()
 }
@@ -101,7 +101,7 @@ func TestTheSubdomainIsAskedForOnce(t *testing.T) {
 	}
 	answered.Wait()
 	if n := w.requests(); n != 1 {
-		t.Errorf("%d that looked for the subdomain at once made %d calls, want 1", many, n)
+		t.Errorf("%d concurrent requests for the subdomain made %d calls, want 1", many, n)
 	}
 }
 
@@ -124,15 +124,15 @@ func TestACallerThatGivesUpDoesNotWaitForTheSubdomain(t *testing.T) {
 	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := w.deployer.Account(short); sandbox.CodeOf(err) != sandbox.Timeout {
-		t.Errorf("who waits no longer got %v, want a timeout", err)
+		t.Errorf("a caller that gives up waiting got %v, want a timeout", err)
 	}
 	give()
 	if err := <-asker; sandbox.CodeOf(err) != sandbox.Timeout {
-		t.Errorf("who asked and gave up got %v, want a timeout", err)
+		t.Errorf("the caller that asked and gave up got %v, want a timeout", err)
 	}
 	close(held)
 	if _, err := w.deployer.Account(t.Context()); err != nil {
-		t.Errorf("the next got %v", err)
+		t.Errorf("the next caller got %v", err)
 	}
 }
 
@@ -144,7 +144,7 @@ func TestAnIdleReconcilerAsksTheAPISeldom(t *testing.T) {
 		n := newWorld(t).idle(environments)
 		t.Logf("with %d idle environments the API is asked %d times in 5 minutes", environments, n)
 		if n > 3 {
-			t.Errorf("with %d idle environments the API is asked %d times in 5 minutes, want at most 3", environments, n)
+			t.Errorf("%d idle environments make %d API calls in 5 minutes, want at most 3", environments, n)
 		}
 	}
 }
@@ -170,14 +170,14 @@ func TestAnEnvironmentIsFoundThatAnotherProcessMakes(t *testing.T) {
 		return line.asked - before
 	}
 	if n := asked(); n != 1 {
-		t.Errorf("of one Worker %d were asked", n)
+		t.Errorf("with one Worker, %d got requests", n)
 	}
 	another := wanted()
 	another.Name = cloudflare.DeploymentName("ledgerofdeploy22", "another")
 	w.deploy(another)
 	now = now.Add(10 * time.Minute)
 	if n := asked(); n != 2 {
-		t.Errorf("of two Workers %d were asked", n)
+		t.Errorf("with two Workers, %d got requests", n)
 	}
 	w.must(w.deployer.Delete(t.Context(), d.Name)) // by another process
 	line.down = d.Name + ".local.workers.dev"

@@ -79,7 +79,7 @@ func TestEnvironmentsThatComeTogetherShareAWorkerAndItsUploads(t *testing.T) {
 	}
 	t.Logf("%d environments with an image each came with %d uploads and %d calls", many, uploads, g.api.Calls().Most)
 	if uploads > many/2 {
-		t.Errorf("%d environments that came together needed %d uploads", many, uploads)
+		t.Errorf("%d environments that arrived together needed %d uploads", many, uploads)
 	}
 	if left := g.api.Holding(); left["workers"] != 1 || left["databases"] != 1 || left["buckets"] != 1 {
 		t.Errorf("the account has %v", left)
@@ -91,7 +91,7 @@ func TestEnvironmentsThatComeTogetherShareAWorkerAndItsUploads(t *testing.T) {
 		}
 	}
 	if n := g.api.Calls().Most; n > 2*many {
-		t.Errorf("to look at %d environments took %d calls", many, n)
+		t.Errorf("reading %d environments took %d calls", many, n)
 	}
 
 	// An environment with another image is updated. An unchanged one needs no upload.
@@ -101,14 +101,14 @@ func TestEnvironmentsThatComeTogetherShareAWorkerAndItsUploads(t *testing.T) {
 		return isCredentials(request) || strings.HasPrefix(request, http.MethodHead)
 	}
 	if changes := slices.DeleteFunc(g.changes(), isRead); len(changes) > 0 {
-		t.Errorf("an environment that was as it should be was changed by %v", changes)
+		t.Errorf("an unchanged environment was changed by %v", changes)
 	}
 	found, err := x.Differences(t.Context(), g.called(ids[1]), specs[ids[0]])
 	if err != nil || len(found) != 1 || found[0].Setting != "image" {
 		t.Errorf("an environment with another image differs in %v: %v", found, err)
 	}
 	if found, err := x.Repair(t.Context(), g.called(ids[1]), specs[ids[0]]); err != nil || !strings.Contains(found, "image") {
-		t.Errorf("it has mended %q: %v", found, err)
+		t.Errorf("the repair reports %q: %v", found, err)
 	}
 
 	// All others stay when one is removed. The removal of the last one removes everything.
@@ -137,7 +137,7 @@ func TestAnEnvironmentThatWasMadeByItselfStaysSo(t *testing.T) {
 	was := g.deploy(before)
 	g.must(x.Provision(t.Context(), g.ref, spec(g.origin.putGame("game"), "lite")))
 	if now := g.find(before.Name); now.NamespaceID != was.NamespaceID || maps.Equal(now.Images, was.Images) {
-		t.Errorf("it was moved or kept its image: %+v", now)
+		t.Errorf("it was moved or has the old image: %+v", now)
 	}
 	g.wantEnvironments("new")
 	g.must(x.Deprovision(t.Context(), g.ref))
@@ -189,7 +189,7 @@ func TestAClosedWorkerIsWaitedFor(t *testing.T) {
 			})
 			g.must(x.Provision(t.Context(), g.ref, game))
 			if now := g.find(g.name); now.NamespaceID == was.NamespaceID {
-				t.Error("the Worker is the one that was closed")
+				t.Error("the Worker is still the closed one")
 			}
 			g.wantEnvironments(g.ref.EnvironmentID)
 		})
@@ -223,11 +223,11 @@ func TestASharedWorkerThatDoesNotAnswerLosesNoEnvironment(t *testing.T) {
 
 	// Without its Worker, the environment counts as absent. The next deployment reuses the parts that are left.
 	if code := g.status(http.MethodDelete, "/workers/scripts/"+g.name+"?force=true", ""); code != http.StatusOK {
-		t.Fatalf("its deletion is answered with %d", code)
+		t.Fatalf("the answer to its deletion is %d", code)
 	}
 	found, err := x.Repair(t.Context(), g.ref, game)
 	if err != nil || !strings.Contains(found, "worker") {
-		t.Errorf("it has mended %q: %v", found, err)
+		t.Errorf("the repair reports %q: %v", found, err)
 	}
 	g.wantEnvironments(g.ref.EnvironmentID)
 }
@@ -260,7 +260,7 @@ func TestUsageOfASharedApplicationIsThatOfAllItsEnvironments(t *testing.T) {
 		{Environments: []driver.EnvironmentRef{g.called("alone")}, Days: metered(10 * time.Second)},
 	}
 	if diff := cmp.Diff(want, groups, cmpopts.SortSlices(byID)); diff != "" {
-		t.Errorf("the usage is otherwise:\n%s", diff)
+		t.Errorf("the usage differs:\n%s", diff)
 	}
 }
 
@@ -319,7 +319,7 @@ func TestASharedWorkerThatBreaksOffIsCompletedOrRemoved(t *testing.T) {
 					defer cancel()
 				}
 				if err := run.do(ctx, g); err != nil && !sandbox.IsRetryable(err) {
-					t.Errorf("the error is not one to try again after: %v", err)
+					t.Errorf("the error does not allow a retry: %v", err)
 				}
 				g.breaksOff(localapi.None, -1)
 				g.workers.forget(nil)

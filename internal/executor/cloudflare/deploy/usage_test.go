@@ -27,11 +27,11 @@ func TestUsageIsWhatCloudflareHasCountedOfTheDeployment(t *testing.T) {
 		return all
 	}
 	if all := read(); len(all) > 0 {
-		t.Errorf("of nothing %v is counted", all)
+		t.Errorf("usage without deployments: %v", all)
 	}
 	w.deploy(d)
 	if all := read(); len(all) != 1 || all[d.Name] == nil {
-		t.Errorf("of a deployment that did not run, %v is counted", all)
+		t.Errorf("usage of a deployment that did not run: %v", all)
 	}
 	counted := func(n int) localapi.Counted { // an hour with 256 MiB and 2 GB
 		return localapi.Counted{
@@ -103,6 +103,6 @@ func TestUsageThatCannotBeReadSaysWhy(t *testing.T) {
 		t.Errorf("the error does not name the permission: %v", err)
 	}
 	if differences := d.Differences(w.find(d.Name)); len(differences) > 0 {
-		t.Errorf("without it the deployment is not found as it is: %v", differences)
+		t.Errorf("without the permission, the deployment differs: %v", differences)
 	}
 }

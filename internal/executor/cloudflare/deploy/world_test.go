@@ -169,7 +169,7 @@ func (w *world) wantCode(err error, code sandbox.Code) {
 func (w *world) wantDeployed(d cloudflare.Deployment) {
 	w.Helper()
 	if differences := d.Differences(w.find(d.Name)); len(differences) > 0 {
-		w.Errorf("the site differs from what is wanted: %v", differences)
+		w.Errorf("the site differs from the deployment: %v", differences)
 	}
 	if got, want := w.api.Holding(),
 		map[string]int{"workers": 1, "applications": 1, "databases": 1, "buckets": 1}; !maps.Equal(got, want) {
@@ -216,7 +216,7 @@ func (w *world) request(method, path, body string) []byte {
 	content, err := io.ReadAll(answer.Body)
 	w.must(err)
 	if answer.StatusCode >= 300 {
-		w.Fatalf("%s %s is answered with %s: %s", method, path, answer.Status, content)
+		w.Fatalf("%s %s: the answer is %s: %s", method, path, answer.Status, content)
 	}
 	return content
 }

@@ -52,7 +52,7 @@ func TestWeAskWhatWranglerAsks(t *testing.T) {
 		"delete the application", "delete the worker", "delete the database", "delete the bucket", "get credentials",
 	} {
 		if len(wrangler.Steps[step]) == 0 {
-			t.Errorf("the recording has nothing of %q", step)
+			t.Errorf("the recording has no requests of %q", step)
 		}
 		removals = append(removals, wrangler.Steps[step]...)
 	}
