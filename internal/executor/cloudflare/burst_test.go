@@ -127,7 +127,7 @@ func burstIsFewCalls(b *burst) {
 func burstOutlivesFailures(b *burst) {
 	const number = 20
 	b.do("start", number)
-	b.fault("slow=50&fail=1") // the first call, which is repeated
+	b.fault("slow=50&fail=1") // the first call fails, and is retried
 	b.do("end", number/2)
 	b.wantListed(number / 2)
 	b.fault("slow=50&fail=1000")

@@ -115,7 +115,7 @@ func TestNoChangeOfTenThousandSandboxesIsMissed(t *testing.T) {
 		t.Fatalf("the watch has ended: %v", err)
 	}
 	began, asked := time.Now(), lossy.asked.Load()
-	b.fault("lose=5&alone=1") // each write is a message of its own
+	b.fault("lose=5&alone=1") // each write is a separate message
 	late := 0
 	for from := 0; from < changes; from += together {
 		late += len(b.try("end", from, from+together))

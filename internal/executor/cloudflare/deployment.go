@@ -103,7 +103,7 @@ type Deployment struct {
 	// vCPU, at least 3 GiB of memory for each vCPU and at most 12 GiB, and at most 20 GB of disk
 	// (developers.cloudflare.com/containers/platform-details/limits, read 2026-11). PIDs are not limited.
 	Resources sandbox.Resources
-	// MaxInstances is how many containers may run at once, at least 1.
+	// MaxInstances is how many containers may run at the same time, at least 1.
 	MaxInstances int
 	// SigningKey is the key that callers of the Worker sign with.
 	SigningKey sandbox.Secret
@@ -111,7 +111,7 @@ type Deployment struct {
 	OlderKey sandbox.Secret
 	// Variables are plain-text bindings of the Worker, beside the standard ones, whose names they must not have.
 	Variables map[string]string
-	// RolloutGrace is how long after its start a container is not replaced when Image or Resources change. It has whole
+	// RolloutGrace is how long after its start a container is not replaced when Image or Resources change. It is in whole
 	// seconds, at most the constant RolloutGrace. Zero replaces a container immediately.
 	RolloutGrace time.Duration
 }

@@ -25,9 +25,9 @@
 // Objects, an application, a database and a bucket. Rows of D1 list these environments with their current images
 // (worker/src/environments.ts).
 //
-// The Worker is uploaded with the images that starts may name: those that sandboxes need, by the copy in D1, and those
-// of its environments, current and before the last change. Variables of the Worker record what was uploaded. shared.go
-// describes concurrent changes of environments.
+// The Worker is uploaded with the images that starts may name: those that sandboxes need, by the copy in D1, and the
+// current and previous images of its environments. Variables of the Worker record these images. shared.go describes
+// concurrent changes of environments.
 //
 // # Kept data
 //

@@ -47,7 +47,7 @@ type Config struct {
 	MasterKeys func() ([]sandbox.Secret, error)
 	// SchedulingPolicy applies to new environments; "" means PolicyDefault. Existing ones keep theirs.
 	SchedulingPolicy SchedulingPolicy
-	// MaxInstances is how many containers of one environment may run at once; 0 means DefaultMaxInstances.
+	// MaxInstances is how many containers of one environment may run at the same time; 0 means DefaultMaxInstances.
 	MaxInstances int
 	// Poll is the interval of Watch; 0 means DefaultPoll. Each poll is one request to every Worker. An environment that
 	// waits until another process has deleted its shared Worker polls five times as often.

@@ -302,7 +302,7 @@ func secretsUntold(w *world) {
 	w.must(err)
 	w.must(x.Kill(w.Context(), spec.Handle))
 	if told == "" || strings.Contains(told, secret) {
-		w.Errorf("the sandbox reads: %s", told)
+		w.Errorf("the answers of the Worker contain the secret: %s", told)
 	}
 }
 

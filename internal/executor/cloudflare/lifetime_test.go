@@ -152,10 +152,10 @@ func TestAlarmsReadWhatSandboxesUse(t *testing.T) {
 	w := &world{t, server, server.Worker()}
 	idle, busy := w.spawn(cloudflare.Limits{}), w.spawn(cloudflare.Limits{})
 	w.sh(busy, "setsid sh -c 'while :; do :; done' >/dev/null 2>&1 &")
-	// next returns the first reading that is later than another.
+	// next waits for a reading after a time, and returns it.
 	next := func(h driver.Handle, after time.Time) (r driver.Reading) {
 		t.Helper()
-		testwait.Until(t, 2*check, "there is a reading of "+h.SandboxID+" two alarms later", func() bool {
+		testwait.Until(t, 2*check, "there is a new reading of "+h.SandboxID+" within two alarms", func() bool {
 			s, _ := w.find(h)
 			r = s.Period.Reading
 			return r.At.After(after)

@@ -51,7 +51,7 @@ func TestAnIdleObjectIsSeldomInMemory(t *testing.T) {
 	var last memory
 	var inMemory, alarmed time.Duration
 	for at, limit := time.Now(), time.Now().Add((alarms+1)*check); ; {
-		time.Sleep(pause) //nolint:forbidigo // time is what is measured
+		time.Sleep(pause) //nolint:forbidigo // the test measures time
 		passed := time.Since(at)
 		at = at.Add(passed)
 		if server.InMemory() > 0 {

@@ -62,7 +62,7 @@ func listed(w *world) {
 	w.wantError(err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
 }
 
-// lease returns the status, generation and settings of a lease, "" for one that has no row.
+// lease returns the status, generation and settings of a lease, "" if it has no row.
 func (w *world) lease(agent string) string {
 	w.Helper()
 	rows := w.server.Query(fmt.Sprintf(`SELECT * FROM sandbox_leases WHERE agent_did = '%s'`, agent))
@@ -143,7 +143,7 @@ func (w *world) expires(l cloudflare.Limits) driver.Handle {
 
 func manyListed(w *world) {
 	const rows, ledgerID = 450, "manysandboxes222"
-	w.spawn(cloudflare.Limits{}) // so that there is a table
+	w.spawn(cloudflare.Limits{}) // creates the table
 	w.server.Query(fmt.Sprintf(`WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < %d)
 		INSERT INTO sandboxes (ledger, id, view) SELECT '%s', printf('%%026d', i), '{"settings":{},"period":{}}' FROM n`,
 		rows, ledgerID))

@@ -243,7 +243,7 @@ func TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew(t *testing.T) {
 			t.Logf("%d idle leases in %d environments, shared %t: at most %d calls and %d queries in five minutes, "+
 				"and %d lists of sandboxes in 65", of.environments*of.each, of.environments, of.shared, calls, queries, lists)
 			idle = append(idle, calls+queries)
-			if most := 600; of.shared && lists > most { // every 10 s, and for each pass of the reconciler
+			if most := 600; of.shared && lists > most { // one every 10 s, and one for each pass of the reconciler
 				t.Errorf("the sandboxes of one Worker are listed %d times, want at most %d", lists, most)
 			}
 			if queries != 1 {
@@ -257,8 +257,9 @@ func TestTheAPIIsAskedAsSeldomByManyLeasesAsByFew(t *testing.T) {
 	}
 }
 
-// TestAnIdleReconcilerAsksNoSandbox: a request to a Durable Object keeps it in memory for 10 s, and one that is always
-// in memory costs twice what the smallest container does. What sandboxes use is in the list, as their alarms have read it.
+// TestAnIdleReconcilerAsksNoSandbox: a request to a Durable Object keeps it in memory for 10 s, and an object that is
+// always in memory costs twice as much as the smallest container. The list has the usage of sandboxes, which their
+// alarms have read.
 func TestAnIdleReconcilerAsksNoSandbox(t *testing.T) {
 	t.Parallel()
 	const environments = 2
@@ -285,7 +286,7 @@ func TestAnIdleReconcilerAsksNoSandbox(t *testing.T) {
 	})
 }
 
-// busy ends and acquires all leases once, renews and crashes some meanwhile, and begins a process anew.
+// busy ends and acquires all leases once, renews and crashes some meanwhile, and restarts the process.
 func (s *scale) busy(environments, each int) {
 	s.Helper()
 	s.api.ForgetCalls()

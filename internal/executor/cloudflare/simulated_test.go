@@ -35,7 +35,7 @@ func (p inProcess) RoundTrip(r *http.Request) (*http.Response, error) {
 type simulated struct {
 	mu    sync.Mutex                       // guards what follows
 	boxes map[string]map[string]*simulatee // by host of the Worker, and id
-	asked map[string]int                   // by what
+	asked map[string]int                   // by operation
 	// environments are the environments that share a Worker, by its host.
 	environments map[string][]cloudflare.Environment
 }

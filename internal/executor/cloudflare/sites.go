@@ -17,7 +17,7 @@ const (
 type sites struct {
 	all    []Site
 	listed time.Time
-	silent []string // the names of those that did not answer since
+	silent []string // the names of deployments that did not answer since
 }
 
 // sitesOf returns the deployments of a ledger from a cache. Only one call at a time asks the account's API.

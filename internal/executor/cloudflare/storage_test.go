@@ -95,7 +95,7 @@ func TestWebSocketsCloseAfterTheirLastWork(t *testing.T) {
 	if open := time.Since(worked); open < 9*time.Second || open > 14*time.Second {
 		t.Errorf("the WebSocket closed %s after the last work, want 10 s", open)
 	}
-	if got := w.sh(h, "echo again"); got != "again\n" { // another one opens
+	if got := w.sh(h, "echo again"); got != "again\n" { // opens another WebSocket
 		t.Errorf("later the sandbox says %q", got)
 	}
 }

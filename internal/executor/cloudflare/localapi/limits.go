@@ -9,8 +9,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Limits of the API (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11): after so many calls
-// with a token in five minutes, all its calls are refused for the next five. GraphQL has a separate limit.
+// Limits of the API (developers.cloudflare.com/fundamentals/api/reference/limits, read 2026-11): after this number of
+// calls with a token in five minutes, all its calls are refused for the next five. GraphQL has a separate limit.
 const (
 	CallsPerWindow   = 1200
 	QueriesPerWindow = 320
