@@ -101,8 +101,8 @@
 // # Time
 //
 // Three things end a container: the guest, at the deadline by the clock of its machine; the Durable Object's alarm, at
-// the deadline or after ttl or sleep_after without use; and a caller. A sandbox whose deadline or ttl has passed never
-// starts again. A period keeps the first recorded cause of its stop.
+// the deadline or after ttl or sleep_after without use; and a caller. A sandbox whose deadline has passed never starts
+// again, one whose ttl has passed only after a Touch. A period keeps the first recorded cause of its stop.
 //
 // The platform ends a container after an inactivity timeout of its Durable Object. Each start, each new object and each
 // alarm sets this timeout, which is three times as long as the pace of alarms (worker/src/container.ts). No monitor()

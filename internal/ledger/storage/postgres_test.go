@@ -59,7 +59,7 @@ func TestLedgersInSchemasOfOneDatabaseAreApart(t *testing.T) {
 }
 
 // TestAFrozenWriterIsCutOff stops a replica in the middle of a commit, like a suspended machine. Another replica must
-// be able to write within 10 s, before its own claims count as dead.
+// be able to write before its own claims count as dead.
 func TestAFrozenWriterIsCutOff(t *testing.T) {
 	t.Parallel()
 	at := postgrestest.New(t)
@@ -78,7 +78,7 @@ func TestAFrozenWriterIsCutOff(t *testing.T) {
 	ledgertest.MakeEnvironment(t, other, "of the other")
 	waited := time.Since(began)
 	t.Logf("the other waited %s", waited)
-	if waited > 10*time.Second {
+	if waited > 8*time.Second { // lifecycle.ClaimTTL
 		t.Errorf("the other waited %s", waited)
 	}
 	close(thaw)

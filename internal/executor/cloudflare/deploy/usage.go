@@ -64,8 +64,18 @@ const (
 	bytesOfDiskMB   = 1e6
 )
 
-// meteredAtOnce is the number of applications in one query: ten days of 1,000 are the 10,000 groups of an answer.
-const meteredAtOnce = 1000
+// maxGroups is the limit of usageQuery: an answer has a group for each application and day. maxApplications bounds the
+// applications in one query.
+const (
+	maxGroups       = 10_000
+	maxApplications = 1000
+)
+
+// perQuery returns how many applications one query may ask for, so that no group is cut off.
+func perQuery(from, to time.Time) int {
+	days := int(to.Sub(from)/(24*time.Hour)) + 1
+	return max(1, min(maxApplications, maxGroups/days))
+}
 
 // Metered implements cloudflare.Deployer, with one call and one query for up to 1,000 deployments.
 func (d *Deployer) Metered(
@@ -84,7 +94,7 @@ func (d *Deployer) Metered(
 			ids = append(ids, a.ID)
 		}
 	}
-	for some := range slices.Chunk(ids, meteredAtOnce) {
+	for some := range slices.Chunk(ids, perQuery(from, to)) {
 		answer, err := d.askUsage(ctx, map[string]any{
 			"account":      d.account,
 			"applications": some,
