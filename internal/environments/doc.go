@@ -2,9 +2,9 @@
 //
 // # Environments
 //
-// One request at a time, across all processes, changes an environment's resources on its backend: the one that holds the
-// environment's claim. Others wait. So no request removes what another one created, and each finds the ledger and the
-// backend in the state that the previous one left.
+// One request at a time, across all processes, changes an environment's resources on its backend: the one that holds
+// the environment's claim. Others wait. So no request removes what another one created, and each finds the ledger and
+// the backend in the state that the previous one left.
 //
 //	PUT      claim, store the settings ──> Provision ──> settle: made
 //	                                          └ failed ─> never made: Deprovision, destroyed; or deleting if that fails
@@ -14,5 +14,6 @@
 //
 // An environment is unmade until its first Provision succeeds. Until then it grants no lease, so nothing depends on it.
 // A step continues when its caller leaves, because a backend may still carry out an interrupted request. A creation
-// with CreateOnly whose caller has left stays unmade. A retry finds the name free; without a retry, the loop removes it.
+// with CreateOnly whose caller has left stays unmade. A retry finds the name free. Without a retry, the loop removes
+// the environment.
 package environments

@@ -63,8 +63,8 @@
 //	gone      gone      destroyed      none, for ever
 //
 // A row without a lease waits in a warm pool: it is spawned, put to sleep immediately, and ends by the pool's ttl. An
-// acquire gives such a row to its lease. Then the row is pending until the backend has assigned the sandbox to the lease
-// (assign, which ends in a wake).
+// acquire gives such a row to its lease. Then the row is pending until the backend has assigned the sandbox to the
+// lease (assign, which ends in a wake).
 //
 //	          spawn               sleep
 //	pending ────────> awake <──────────────> asleep
