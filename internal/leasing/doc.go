@@ -3,8 +3,8 @@
 //
 // Package lifecycle decides and takes the steps of sandboxes; its documentation describes the protocol. Packages that
 // hook into it work inside of sandboxes, and around them: commands, sessions, processes, files, snapshots, secrets,
-// warmpool and others. Package environments creates what sandboxes share. Service embeds the core, and the services that
-// callers use.
+// warmpool and others. Package environments creates what sandboxes share. Service embeds the core, and the services
+// that callers use.
 //
 // # Batches
 //

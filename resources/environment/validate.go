@@ -134,8 +134,8 @@ func asWritten[T any](at *T, is T, written attr.Value) {
 	}
 }
 
-// restate puts problems in the terms of the configuration. It counts CPUs in cores, the domain in thousandths of a core,
-// and its network is the domain's egress.
+// restate puts problems in the terms of the configuration. It counts CPUs in cores, the domain in thousandths of a
+// core, and its network is the domain's egress.
 func restate(err error, size *Size) error {
 	var e *sandbox.Error
 	if !errors.As(err, &e) {

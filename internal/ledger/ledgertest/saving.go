@@ -70,7 +70,8 @@ func (s suite) saving(t *testing.T) {
 	read(t, store, func(tx *ledger.Tx) error {
 		row, err := tx.Sandbox(id)
 		if err == nil && (row.ObservedAt == 0 || row.Schedule.Attempts != 5) {
-			t.Errorf("a save of another column overwrote the observation: %d, %d attempts", row.ObservedAt, row.Schedule.Attempts)
+			t.Errorf("a save of another column overwrote the observation: %d, %d attempts",
+				row.ObservedAt, row.Schedule.Attempts)
 		}
 		return err
 	})
