@@ -30,7 +30,7 @@ type Phase string
 
 // The phases.
 const (
-	PhasePending Phase = "pending" // not created, as far as the ledger knows
+	PhasePending Phase = "pending" // not created, or not known to be
 	PhaseAwake   Phase = "awake"
 	PhaseAsleep  Phase = "asleep"
 	PhaseGone    Phase = "gone" // confirmed by its backend instance

@@ -22,7 +22,7 @@ import (
 const sqliteMagic = "SQLite format 3\x00"
 
 // Check verifies a backup, and looks for the keys and snapshots that it needs: in the file, and otherwise where c says.
-// It restores nothing. Errors: Invalid for a damaged file or one that is no backup; Conflict for a newer program's;
+// It restores nothing. Errors: Invalid for a damaged file or one that is not a backup; Conflict for a newer program's;
 // Unavailable.
 func Check(ctx context.Context, file string, c Config) (Report, error) {
 	return examined(ctx, file, c, func(*examination) error { return nil })

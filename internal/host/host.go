@@ -39,7 +39,7 @@ var forbidden = []string{
 	"/boot", "/dev", "/etc", "/lib", "/proc", "/run", "/sys", "/usr", "/var/lib/containerd", "/var/lib/docker", "/var/run",
 }
 
-// New checks c and returns the Host. Errors: Invalid, naming a path that is no directory or is forbidden.
+// New checks c and returns the Host. Errors: Invalid, naming a path that is not a directory or is forbidden.
 func New(c Config) (*Host, error) {
 	h := &Host{config: c}
 	if h.config.LookupEnv == nil {
