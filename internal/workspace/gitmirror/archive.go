@@ -87,7 +87,7 @@ func (s *Store) download(ctx context.Context, u *url.URL, a Archive, into io.Wri
 	}
 	res, err := s.hosts.allows(u).client(u, s.routes, s.Limits.PackBytes).Do(r)
 	if err != nil {
-		return explainGet(err)
+		return a.explain(err)
 	}
 	defer func() { _ = res.Body.Close() }() // only read
 	if res.StatusCode != http.StatusOK {
@@ -95,11 +95,11 @@ func (s *Store) download(ctx context.Context, u *url.URL, a Archive, into io.Wri
 		if res.StatusCode >= http.StatusInternalServerError || res.StatusCode == http.StatusTooManyRequests {
 			code = sandbox.Unavailable
 		}
-		return sandbox.Errorf(code, "the server answers with %s", res.Status)
+		return sandbox.Errorf(code, "the server answers with %d %s", res.StatusCode, http.StatusText(res.StatusCode))
 	}
 	digest := sha256.New()
 	if _, err := io.Copy(io.MultiWriter(into, digest), res.Body); err != nil {
-		return explainGet(err)
+		return a.explain(err)
 	}
 	if got := hex.EncodeToString(digest.Sum(nil)); got != a.SHA256 {
 		return sandbox.Errorf(sandbox.Failed, "its SHA-256 is %s, not %s", got, a.SHA256)
@@ -107,8 +107,8 @@ func (s *Store) download(ctx context.Context, u *url.URL, a Archive, into io.Wri
 	return nil
 }
 
-// explainGet returns the error of a request without its URL, which may hold a signature.
-func explainGet(err error) error {
+// explain returns the error of a request. It repeats neither the URL, which may hold a signature, nor the credential.
+func (a Archive) explain(err error) error {
 	if asked, ok := errors.AsType[*url.Error](err); ok {
 		err = asked.Err
 	}
@@ -118,5 +118,5 @@ func explainGet(err error) error {
 	if refused, ok := errors.AsType[refusedAddress](err); ok {
 		return sandbox.Errorf(sandbox.Failed, "%w", refused)
 	}
-	return sandbox.Errorf(sandbox.Unavailable, "the server cannot be read: %w", err)
+	return sandbox.Errorf(sandbox.Unavailable, "the server cannot be read: %s", scrub(err, "", a.Secret))
 }

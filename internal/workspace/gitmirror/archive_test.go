@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -160,6 +161,27 @@ func TestServersOfArchivesThatMisbehave(t *testing.T) {
 				wantNowhere(t, store.Dir, content[:1000])
 			}
 		})
+	}
+}
+
+// A server may repeat the credential. Everyone who may read the lease reads its error.
+func TestNoErrorOfAnArchiveHasItsCredential(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{"HTTP/1.1 403 %s\r\n\r\n", "HTTP/1.1 %s\r\n\r\n", "%s\r\n\r\n"} {
+		s, store := newFileServer(t, func(w http.ResponseWriter, r *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = fmt.Fprintf(conn, answer, r.Header.Get("Authorization"))
+			_ = conn.Close()
+		})
+		a := archiveOf(s, "x")
+		a.Header, a.Secret = "Authorization", "Bearer hunter2"
+		if _, err := readArchive(t, store, a); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("the error of a server that answers %q is %v", answer, err)
+		}
 	}
 }
 

@@ -2,7 +2,9 @@ package gitmirror
 
 import (
 	"archive/tar"
+	"bufio"
 	"bytes"
+	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +15,6 @@ import (
 	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/format/objfile"
 	"github.com/go-git/go-git/v5/plumbing/object"
 	"github.com/go-git/go-git/v5/storage/filesystem"
 
@@ -184,14 +185,15 @@ func (in *incoming) count(n int) error {
 // object stores a loose object under the hash that it has. It leaves out a damaged object, which only matters if the
 // branch needs it.
 func (in *incoming) object(content io.Reader) error {
-	r, err := objfile.NewReader(content)
+	z, err := zlib.NewReader(content)
 	if err != nil {
 		return nil //nolint:nilerr // as told above
 	}
-	defer func() { _ = r.Close() }() // only read
-	kind, size, err := r.Header()
-	if err != nil || size < 0 {
-		return nil //nolint:nilerr // as told above
+	defer func() { _ = z.Close() }() // only read
+	r := bufio.NewReader(z)
+	kind, size, ok := looseHeader(r)
+	if !ok {
+		return nil
 	}
 	if size > in.limits.ObjectBytes {
 		return tooLarge("an object", in.limits.ObjectBytes, "bytes")
@@ -218,6 +220,22 @@ func (in *incoming) object(content io.Reader) error {
 		return cacheError(err)
 	}
 	return nil
+}
+
+// looseHeader reads the header of a loose object, such as "blob 12" and a zero byte. It reads no further than the longest
+// one, unlike go-git's objfile, which keeps everything up to a space in memory.
+func looseHeader(r *bufio.Reader) (kind plumbing.ObjectType, size int64, ok bool) {
+	const longest = len("commit 9223372036854775807\x00")
+	head, _ := r.Peek(longest) // a short object ends earlier
+	text, _, ended := bytes.Cut(head, []byte{0})
+	name, digits, _ := strings.Cut(string(text), " ")
+	kind, kindErr := plumbing.ParseObjectType(name)
+	size, sizeErr := strconv.ParseInt(digits, 10, 64)
+	if !ended || kindErr != nil || sizeErr != nil || size < 0 {
+		return 0, 0, false
+	}
+	_, err := r.Discard(len(text) + 1)
+	return kind, size, err == nil
 }
 
 // reach lists the objects that the tip has and the base lacks.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -181,6 +182,24 @@ func loose(t *testing.T, header, content string) string {
 		t.Fatal(err)
 	}
 	return b.String()
+}
+
+// A header without end costs no memory, and its object is left out.
+func TestAHeaderWithoutEndIsNotKept(t *testing.T) {
+	const much = 256 << 20
+	w := newWork(t, 0)
+	w.commit(map[string]string{"a": "work\n"})
+	in := dotGit(t, w.dir, [2]string{".git/objects/ab/" + strings.Repeat("0", 38), loose(t, strings.Repeat("a", much), "")})
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c, err := w.collect(in, gitmirror.Limits{})
+	runtime.ReadMemStats(&after)
+	if err != nil || c.Commits != 1 {
+		t.Fatal(err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > much/4 {
+		t.Errorf("a header of %d bytes took %d bytes of memory", much, took)
+	}
 }
 
 func TestHostileRepositoriesOfSandboxesAreRefused(t *testing.T) {

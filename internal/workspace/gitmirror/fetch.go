@@ -246,11 +246,11 @@ func (r *remote) explain(ctx context.Context, err error) error {
 		return sandbox.Errorf(retryableStatus(status.StatusCode()), "the server answered with status %d", status.StatusCode())
 	case errors.As(err, &unknown):
 		return sandbox.Errorf(sandbox.Failed, "the certificate of the server cannot be verified (%s): have the operator "+
-			"name its authority (--workspace-ca-file)", r.scrub(unknown.Err))
+			"name its authority (--workspace-ca-file)", r.source.scrub(unknown.Err))
 	case errors.As(err, &netErr):
-		return sandbox.Errorf(sandbox.Unavailable, "the server cannot be reached: %s", r.scrub(err))
+		return sandbox.Errorf(sandbox.Unavailable, "the server cannot be reached: %s", r.source.scrub(err))
 	default:
-		return sandbox.Errorf(sandbox.Failed, "the server's answer cannot be used: %s", r.scrub(err))
+		return sandbox.Errorf(sandbox.Failed, "the server's answer cannot be used: %s", r.source.scrub(err))
 	}
 }
 
@@ -261,15 +261,18 @@ func retryableStatus(status int) sandbox.Code {
 	return sandbox.Failed
 }
 
+func (s Source) scrub(err error) string { return scrub(err, s.Username, s.Secret) }
+
 // scrub returns the text of an error without the credential, which a hostile server may repeat.
-func (r *remote) scrub(err error) string {
+func scrub(err error, username string, credential sandbox.Secret) string {
 	const longest = 300
 	text := err.Error()
-	if secret := strings.TrimSpace(string(r.source.Secret)); secret != "" {
-		for _, form := range []string{
+	if secret := strings.TrimSpace(string(credential)); secret != "" {
+		forms := []string{
 			secret, url.QueryEscape(secret), url.PathEscape(secret), base64.StdEncoding.EncodeToString([]byte(secret)),
-			base64.StdEncoding.EncodeToString([]byte(r.source.Username + ":" + secret)),
-		} {
+			base64.StdEncoding.EncodeToString([]byte(username + ":" + secret)),
+		}
+		for _, form := range append(forms, strings.Fields(secret)...) { // such as "Bearer" and a token
 			text = strings.ReplaceAll(text, form, "(secret)")
 		}
 	}
