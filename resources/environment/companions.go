@@ -198,6 +198,24 @@ func (m *Model) companionsAsWritten(ctx context.Context, raw, filled sandbox.Com
 	}
 }
 
+// companionSizesKnown reports whether the sizes of all companions are known.
+func (m *Model) companionSizesKnown(ctx context.Context) bool {
+	if m.Companions.IsUnknown() {
+		return false
+	}
+	for _, c := range m.Companions.Elements() {
+		companion, ok := c.(types.Object)
+		if !ok || companion.IsUnknown() {
+			return false
+		}
+		size, err := companion.Attributes()["resources"].ToTerraformValue(ctx)
+		if err != nil || !size.IsFullyKnown() {
+			return false
+		}
+	}
+	return true
+}
+
 func expandCompanionResources(ctx context.Context, of types.Object, diags *diag.Diagnostics) sandbox.Resources {
 	if of.IsNull() || of.IsUnknown() {
 		return sandbox.Resources{}

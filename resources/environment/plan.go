@@ -139,7 +139,13 @@ func (m *Model) planSleepMode() {
 
 // planEpoch refuses to lower the epoch. If the epoch rises, it plans to reopen the environment.
 func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
-	if state == nil || m.Epoch.IsUnknown() || state.Epoch.IsNull() || !m.Name.Equal(state.Name) {
+	if state == nil || state.Epoch.IsNull() || !m.Name.Equal(state.Name) {
+		return nil
+	}
+	if m.Epoch.IsUnknown() {
+		if !state.EndedBy.IsNull() { // the apply may reopen it
+			m.Status, m.EndedBy, m.EndedAt = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
+		}
 		return nil
 	}
 	was, is := state.Epoch.ValueInt64(), m.Epoch.ValueInt64()
@@ -166,7 +172,7 @@ func (r *Resource) planCost(ctx context.Context, m, state *Model) diag.Diagnosti
 		return nil
 	}
 	var books map[sandbox.Backend]sandbox.PriceBook
-	if r.Provider != nil && m.costKnown() {
+	if r.Provider != nil && m.costKnown(ctx) {
 		var err error
 		if books, err = r.Provider.Prices(ctx); err != nil {
 			return diagnose.Failed("Estimating Cost Failed", err, nil)
@@ -254,9 +260,9 @@ func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 }
 
 // costKnown reports whether everything that the estimate depends on is known.
-func (m *Model) costKnown() bool {
+func (m *Model) costKnown(ctx context.Context) bool {
 	u := m.ExpectedUsage
-	return m.sizeKnown() && !(m.Backend.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() ||
+	return m.sizeKnown() && m.companionSizesKnown(ctx) && !(m.Backend.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() ||
 		u.CPUSharePercent.IsUnknown() || u.CommandsPerHour.IsUnknown())
 }
 

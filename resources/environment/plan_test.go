@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/plancheck"
 	"github.com/hashicorp/terraform-plugin-testing/statecheck"
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
+	"github.com/hashicorp/terraform-plugin-testing/tfversion"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -198,6 +199,41 @@ resource "sandbox_environment" "test" {
 				PlanOnly:        true,
 			},
 		},
+	})
+}
+
+// The secrets are unknown while Terraform validates, and the size of a companion until the apply.
+func TestAccEnvironmentCompanionsFromVariables(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_11_0)},
+		Steps: []resource.TestStep{{
+			Config: priced(w, prices) + minimal(w, `
+  secrets    = { for name, value in var.secrets : name => { value_wo = value, value_wo_version = 1 } }
+  companions = {
+    db = {
+      image     = "`+w.Image+`"
+      secrets   = ["password"]
+      resources = { memory_mb = terraform_data.memory.output }
+    }
+  }
+  expected_usage = {
+    leases = 2
+  }
+`) + `
+variable "secrets" { type = map(string) }
+resource "terraform_data" "memory" { input = 128 }
+`,
+			ConfigVariables: config.Variables{
+				"secrets": config.MapVariable(map[string]config.Variable{"password": config.StringVariable("x")}),
+			},
+			ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+				plancheck.ExpectUnknownValue(address, tfjsonpath.New("estimated_monthly_cost_usd")),
+			}},
+			ConfigStateChecks: []statecheck.StateCheck{value("estimated_monthly_cost_usd", knownvalue.NotNull())},
+		}},
 	})
 }
 
@@ -390,6 +426,15 @@ func TestAccEnvironmentEndedIsReopenedByEpoch(t *testing.T) {
 					Config: provider + minimal(w, "epoch = 1"),
 					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
 						plancheck.ExpectResourceAction(address, plancheck.ResourceActionUpdate), planned("status", text("open")),
+					}},
+					ConfigStateChecks: []statecheck.StateCheck{value("status", text("open")), value("ended_by", knownvalue.Null())},
+				},
+				{ // the epoch is unknown at plan
+					PreConfig: func() { w.Condition(w.Service(), "game.finished", w.Name, "") },
+					Config: provider + minimal(w, "epoch = terraform_data.round.output") +
+						"resource \"terraform_data\" \"round\" { input = 2 }\n",
+					ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+						plancheck.ExpectUnknownValue(address, tfjsonpath.New("status")),
 					}},
 					ConfigStateChecks: []statecheck.StateCheck{value("status", text("open")), value("ended_by", knownvalue.Null())},
 				},

@@ -69,7 +69,16 @@ func request(ctx context.Context, m Model) (sandbox.PutEnvironment, diag.Diagnos
 			put.Secrets = append(put.Secrets, w.Git.Credential)
 		}
 		for _, a := range put.Archives {
-			put.Secrets = append(put.Secrets, a.Credential)
+			if a.Credential != "" {
+				put.Secrets = append(put.Secrets, a.Credential)
+			}
+		}
+		for _, c := range put.Companions {
+			for _, secret := range c.Secrets {
+				if !slices.Contains(put.Secrets, secret) {
+					put.Secrets = append(put.Secrets, secret)
+				}
+			}
 		}
 	}
 	if m.Network != nil && m.Network.Mode.IsUnknown() {
