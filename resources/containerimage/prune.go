@@ -161,7 +161,7 @@ func removeShelved(ctx context.Context, m *Model, c *registry.Client, s shelved)
 	return nil
 }
 
-// usedImages returns the image references of environments and of live leases.
+// usedImages returns the image references of environments and of live leases, with those of their companions.
 func (r *Resource) usedImages(ctx context.Context) ([]string, error) {
 	svc, err := r.provider.Open(ctx)
 	if err != nil {
@@ -175,13 +175,21 @@ func (r *Resource) usedImages(ctx context.Context) ([]string, error) {
 	for _, e := range environments {
 		if e.Status != sandbox.EnvironmentDestroyed {
 			used = append(used, e.Image)
+			for _, c := range e.Companions {
+				used = append(used, c.Image)
+			}
 		}
 	}
-	for l, err := range service.EachLease(ctx, svc, sandbox.LeaseFilter{Status: sandbox.LeaseActive}) {
-		if err != nil {
-			return nil, fmt.Errorf("list the images in use: %w", err)
+	for _, status := range []sandbox.LeaseStatus{sandbox.LeasePending, sandbox.LeaseActive} {
+		for l, err := range service.EachLease(ctx, svc, sandbox.LeaseFilter{Status: status}) {
+			if err != nil {
+				return nil, fmt.Errorf("list the images in use: %w", err)
+			}
+			used = append(used, l.Image)
+			for _, c := range l.Companions {
+				used = append(used, c.Image)
+			}
 		}
-		used = append(used, l.Image)
 	}
 	return used, nil
 }

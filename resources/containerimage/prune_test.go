@@ -58,16 +58,18 @@ func TestAccContainerImageKeepsTagsOfCloudflare(t *testing.T) {
 	from := newShelf(t, w, registrytest.Options{}).name
 	push(w, from+":game", 1)
 	login := remote.WithAuth(pushTo(w, cloud.URL, account))
-	for tag, month := range map[string]int{"february": 2, "march": 3, "april": 4, "used": 2, "undated": 0} {
+	for tag, month := range map[string]int{"february": 2, "march": 3, "april": 4, "used": 2, "helper": 2, "undated": 0} {
 		push(w, to+":"+tag, month, login)
 	}
-	w.Must(w.Docker.ImageTag(t.Context(), w.Image, to+":used"))
-	t.Cleanup(func() {
-		if _, err := w.Docker.ImageRemove(context.WithoutCancel(t.Context()), to+":used",
-			dockerapi.ImageRemoveOptions{}); err != nil {
-			t.Error(err)
-		}
-	})
+	for _, tag := range []string{":used", ":helper"} {
+		w.Must(w.Docker.ImageTag(t.Context(), w.Image, to+tag))
+		t.Cleanup(func() {
+			if _, err := w.Docker.ImageRemove(context.WithoutCancel(t.Context()), to+tag,
+				dockerapi.ImageRemoveOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 	conf := func(more string) string {
 		return fmt.Sprintf(`
 provider "sandbox" {
@@ -113,12 +115,13 @@ resource "sandbox_container_image" "test" {
 			{Config: conf("push = true")},
 			{
 				PreConfig: func() {
-					has("april", "february", "january", "march", "undated", "used")
+					has("april", "february", "helper", "january", "march", "undated", "used")
 					_, err := w.Service().PutEnvironment(t.Context(), sandbox.PutEnvironment{
 						ID:    w.Name,
 						Owner: "test",
 						EnvironmentSpec: sandbox.EnvironmentSpec{
 							Type: sandbox.TypeCustom, Image: to + ":used", Network: sandbox.NetworkNone,
+							Companions: sandbox.Companions{"db": {Image: to + ":helper"}},
 						},
 					})
 					w.Must(err)
@@ -126,7 +129,7 @@ resource "sandbox_container_image" "test" {
 				Config: conf("push = true\n  keep_tags = 2"), ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
 			},
 			{
-				PreConfig: func() { has("april", "january", "undated", "used") },
+				PreConfig: func() { has("april", "helper", "january", "undated", "used") },
 				Config:    conf("push = true\n  keep_tags = 2"),
 				PlanOnly:  true,
 			},
