@@ -189,18 +189,24 @@ func (a *Action) expire(ctx context.Context, c sandbox.Condition, progress func(
 		return receipt, err
 	}
 	progress(fmt.Sprintf("%d leases ended by %s", receipt.Matched, c.Type))
-	return receipt, settle(ctx, svc, c.Data)
+	return receipt, settle(ctx, svc, receipt.Status, c.Data)
 }
 
 // settle waits until the leases that the condition ended have no sandbox. In process, where no reconciler runs, it also
-// drives the removal.
-func settle(ctx context.Context, svc service.Leases, about sandbox.ConditionData) error {
+// drives the removal. A condition that ended nothing, and a lease that is kept after its crash, have nothing to settle.
+func settle(ctx context.Context, svc service.Leases, status sandbox.DeliveryStatus, about sandbox.ConditionData) error {
+	if status != sandbox.DeliveryApplied {
+		return nil
+	}
 	f := sandbox.LeaseFilter{
 		EnvironmentID: about.EnvironmentID,
 		AgentDID:      about.AgentDID,
 		Status:        sandbox.LeaseExpired,
 	}
 	for l, err := range service.EachLease(ctx, svc, f) {
+		if err == nil && !l.KeptUntil.IsZero() {
+			continue
+		}
 		if err == nil {
 			_, err = svc.Release(ctx, sandbox.LeaseRef{ID: l.ID, Generation: l.Generation})
 		}
