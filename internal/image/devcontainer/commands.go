@@ -43,7 +43,7 @@ func program(data []byte) (list []string, err error) {
 		if line == "" {
 			return nil, nil
 		}
-		return []string{"/bin/sh", "-c", line}, nil
+		return append(slices.Clone(shell), line), nil
 	}
 	if err := json.Unmarshal(data, &list); err != nil {
 		return nil, fmt.Errorf("a command must be a text, a list of texts, or an object of those: %w", err)
@@ -83,3 +83,9 @@ func (c *config) postStart(features []*feature) (all [][]string) {
 	}
 	return append(all, c.PostStarting...)
 }
+
+// shell runs a command that is one text.
+var shell = []string{"/bin/sh", "-c"}
+
+// isShell reports whether a command was one text.
+func isShell(command []string) bool { return len(command) == 3 && slices.Equal(command[:2], shell) }

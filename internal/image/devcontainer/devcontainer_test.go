@@ -83,7 +83,7 @@ func TestAnImageWithCommentsAndVariables(t *testing.T) {
 		"image": "debian:${localEnv:RELEASE:12}",
 		"containerEnv": {"HERE": "${containerWorkspaceFolder}", "PRICE": "5$", "Q": "say \"hi\" \\ there"},
 		"remoteEnv": {"PATH": "${containerEnv:PATH}:/tools", "GONE": null},
-		"postCreateCommand": {"b": ["make", "deps"], "a": "echo ${containerWorkspaceFolder}"},
+		"postCreateCommand": {"b": ["make", "deps", "${TARGET}"], "a": "echo ${containerWorkspaceFolder} ${HOME} ${P:-x} ${containerEnv:A} ${containerEnv:B:c}"},
 		"onCreateCommand": "true",
 		"postStartCommand": "",
 		"customizations": {"vscode": {}},
@@ -98,7 +98,8 @@ ENV PATH="${PATH}:/tools"
 	if b.Dockerfile != want {
 		t.Errorf("the Dockerfile is\n%s\nwant\n%s", b.Dockerfile, want)
 	}
-	commands := [][]string{{"/bin/sh", "-c", "true"}, {"/bin/sh", "-c", "echo /workspace"}, {"make", "deps"}}
+	commands := [][]string{{"/bin/sh", "-c", "true"}, {"/bin/sh", "-c", "echo /workspace ${HOME} ${P:-x} ${A} ${B:-c}"},
+		{"make", "deps", "${TARGET}"}}
 	if !slices.EqualFunc(b.PostStart, commands, slices.Equal) || len(b.Notes) != 0 {
 		t.Errorf("the commands are %q, and the notes %v", b.PostStart, b.Notes)
 	}
@@ -232,6 +233,9 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		`{"image": "a", "remoteUser": "dev\nRUN true"}`:                       "remoteUser must be one word",
 		`{"image": "a", "features": {"r.test/f/env": {}}}`:                    "containerEnv.A must be one line",
 		`{"image": "a", "features": {"r.test/f/name": {}}}`:                   "containerEnv has the invalid name",
+		`{"image": "a", "postCreateCommand": "echo ${localEnv:X}"}`:           "postCreateCommand has ${localEnv:X}",
+		`{"image": "a", "postCreateCommand": ["echo", "${containerEnv:X}"]}`:  "in a list, which no shell expands",
+		`{"image": "a", "containerEnv": {"A": "${HOME}"}}`:                    "containerEnv.A has ${HOME}",
 		`{"image": "a", "postCreateCommand": 5}`:                              "a command must be",
 		`{"build": {"dockerfile": "none"}}`:                                   "no such file",
 		`{"image": "a", "features": {"go": {}}}`:                              "names no registry",
