@@ -78,6 +78,9 @@ func (c *command) windows() []*os.File {
 
 // bytes returns how many bytes of the command's output are kept.
 func (c *command) bytes() (sum int64) {
+	if c.log != nil {
+		return c.log.Kept()
+	}
 	for _, f := range c.files() {
 		if info, err := f.Stat(); err == nil {
 			sum += info.Size()

@@ -264,3 +264,29 @@ func TestTheOldestCommandsAreForgotten(t *testing.T) {
 	}
 	link.CloseAll(k.commands["large"].files())
 }
+
+func TestAnEndedProcessCountsForItsOutputOnly(t *testing.T) {
+	k, _ := linked(t, nil)
+	for i := range keptEnded {
+		f, _, err := output.NamelessFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, err := output.MakeRing(f, output.RingLimit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := &command{id: fmt.Sprint(i), ended: make(chan struct{}), log: log}
+		if _, err := io.WriteString(log, "ten bytes\n"); err != nil {
+			t.Fatal(err)
+		}
+		k.commands[c.id] = c
+		k.end(c, wire.Result{})
+	}
+	if len(k.commands) != keptEnded {
+		t.Errorf("%d of %d processes are kept, though each wrote ten bytes", len(k.commands), keptEnded)
+	}
+	for _, c := range k.commands {
+		link.CloseAll(c.files())
+	}
+}
