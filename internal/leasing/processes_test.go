@@ -205,6 +205,60 @@ func TestProcessesOfADeadReconcilerAreFollowedByTheNext(t *testing.T) {
 	})
 }
 
+// forgotten makes the sandbox forget how its processes ended, but not their ids, as one that has run many others.
+func (w *world) forgotten() {
+	w.backend.Fault(fake.OpFollow, func(context.Context) error {
+		return sandbox.Errorf(sandbox.NotFound, "the sandbox does not know a command with that id").
+			WithReason(sandbox.ReasonExecNotFound)
+	})
+}
+
+func TestAProcessThatEndedUnfollowedAndIsForgottenIsSettled(t *testing.T) {
+	inWorld(t, func(w *world) {
+		never := sandbox.Duration(0)
+		w.environment(declaring(sandbox.ProcessSpec{Name: "relay", Command: []string{"crash", "10s", "3", "no use"}},
+			func(p *sandbox.PutEnvironment) { p.SleepAfter = &never }))
+		w.startLoop()
+		w.acquire(ann)
+		w.startProcess(sandbox.ProcessSpec{Name: "always", Command: []string{"crash", "10s", "3", "no use"},
+			Restart: sandbox.RestartAlways})
+		later(time.Second)
+		w.stop()
+		w.close()
+		later(30 * time.Second)
+		w.open()
+		w.forgotten()
+		w.startLoop()
+		later(5 * time.Second)
+		// The second start finds the first one's run.
+		if p := w.wantProcess("relay", sandbox.ProcessFailed, 2); p.ExitCode != nil || p.Error == "" {
+			w.Errorf("its end is unknown, but it is %+v", p)
+		}
+		w.wantProcess("always", sandbox.ProcessRunning, 3)
+	})
+}
+
+func TestADeclaredProcessWhoseStartNeverArrivedIsStarted(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(declaring(relay))
+		w.startLoop()
+		w.backend.Fault(fake.OpRunProcess, func(ctx context.Context) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		w.acquire(ann)
+		later(time.Second)
+		w.stop()
+		w.close()
+		later(30 * time.Second)
+		w.open()
+		w.backend.Fault(fake.OpRunProcess, nil)
+		w.startLoop()
+		later(20 * time.Second)
+		w.wantProcess("relay", sandbox.ProcessRunning, 2)
+	})
+}
+
 func TestAProcessWhoseConnectionBreaksIsFollowedAndNotStartedTwice(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()

@@ -16,4 +16,8 @@
 // The backend starts each run id at most once per start of the sandbox: a repeated or late start finds its own run. So
 // a run that ended because the sandbox stopped keeps its id for the next start. A run that ended by itself gets a new
 // one.
+//
+// A sandbox that has run many processes forgets how the oldest ended, long before it forgets their ids. If no
+// reconciler followed such a run, the sandbox refuses the next start under its id. Then the process has ended, and its
+// result is unknown.
 package processes

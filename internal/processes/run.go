@@ -242,9 +242,6 @@ func (r *processRun) run() {
 		switch {
 		case v.Core.Life().Err() != nil:
 			return
-		case r.start && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings:
-			r.start = false // it was started, and the answer was lost
-			continue
 		case !goesOn(err) || r.start && isAsleep(err):
 			r.settle("recording the end of a process", func(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process) error {
 				return settleProcess(tx, s, p, res, err)
@@ -275,7 +272,20 @@ func (r *processRun) call() (sandbox.ExecResult, error) {
 	if !r.start {
 		return x.Follow(ctx, h, sandbox.Replay{ID: p.Run})
 	}
-	return x.RunProcess(ctx, h, driver.ProcessRun{ID: p.Run, Command: p.Command, Env: p.Env, Cwd: p.Cwd, User: p.RunAs})
+	res, err := x.RunProcess(ctx, h, driver.ProcessRun{
+		ID: p.Run, Command: p.Command, Env: p.Env, Cwd: p.Cwd, User: p.RunAs,
+	})
+	if sandbox.ReasonOf(err) != sandbox.ReasonOtherSettings {
+		return res, err
+	}
+	r.start = false // this run was started before, and the answer was lost
+	_, err = x.Follow(ctx, h, sandbox.Replay{ID: p.Run, Now: true})
+	if sandbox.ReasonOf(err) == sandbox.ReasonExecNotFound {
+		return res, sandbox.Errorf(sandbox.Failed, "process %s ended while no reconciler followed it, and its sandbox has "+
+			"run too many others since to know how: start it again if it is needed", p.Name).
+			WithReason(sandbox.ReasonExecFailed)
+	}
+	return x.Follow(ctx, h, sandbox.Replay{ID: p.Run})
 }
 
 // isOurs reports whether this program still follows this start.
@@ -332,7 +342,11 @@ func (r *processRun) settle(what string, change func(tx *ledger.Tx, s *ledger.Sa
 // settleProcess records how a start of a process ended, within an update of its sandbox.
 func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process, res sandbox.ExecResult, cause error) error {
 	if isLost(s, cause, tx.Now) {
-		loseProcess(p, tx.Now, "its sandbox was stopped meanwhile")
+		why := "its sandbox was stopped meanwhile"
+		if sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound {
+			why += ", or has run many others since"
+		}
+		loseProcess(p, tx.Now, why)
 		if isAsleep(cause) && p.State != sandbox.ProcessKilled { // it never started
 			p.State, p.Lost, p.Error = sandbox.ProcessPending, true, ""
 			p.DueAt = tx.Now.Add(micro.SpanOf(lifecycle.HeartbeatEvery))
@@ -369,6 +383,8 @@ func settleProcess(tx *ledger.Tx, s *ledger.Sandbox, p *execs.Process, res sandb
 }
 
 // isLost reports whether a start ended because its sandbox was stopped, or never began because the sandbox sleeps.
+// A run that its sandbox does not know may also have ended long ago, or its start may never have arrived. The next
+// start under the same run tells: the sandbox refuses it if the run has ended.
 func isLost(s *ledger.Sandbox, cause error, now micro.Time) bool {
 	return isStopping(s, now) || isAsleep(cause) || sandbox.ReasonOf(cause) == sandbox.ReasonExecNotFound
 }
