@@ -151,7 +151,8 @@ func (s *served) carryOut(op *operation, stream *yamux.Stream, busy bool) {
 	}
 }
 
-// ServeOperation serves an authenticated connection that carries a single operation, and closes it.
+// ServeOperation serves an authenticated connection that carries a single operation, and closes it. The operation's
+// context ends when the client closes the connection.
 func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
 	s.mu.Lock()
 	if s.closed {
@@ -172,22 +173,48 @@ func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
 	if err != nil {
 		return errors.Join(err, out.Result(bounded(wire.Result{Problem: wire.ProblemInvalid, Message: err.Error()})))
 	}
-	err = out.Result(bounded(s.carryOut(ctx, r, &input{r: conn}, out)))
-	return errors.Join(err, linger(conn))
+	in, to := io.Pipe()
+	left := make(chan error, 1)
+	go func() { left <- pass(to, watched{conn, cancel}) }() // it ends with the connection
+	result := s.carryOut(ctx, r, in, out)
+	in.Close() //nolint:errcheck // it always returns nil
+	err = out.Result(bounded(result))
+	// Wait until the client closes: an earlier close may lose output.
+	return errors.Join(err, endOutput(conn), <-left)
 }
 
-// linger reads the rest of the input until the client closes: an earlier close may lose output.
-func linger(conn net.Conn) error {
+// watched is a client whose end is seen by whatever reads from it.
+type watched struct {
+	io.Reader
+	gone context.CancelFunc
+}
+
+// Read implements io.Reader.
+func (w watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	if err != nil {
+		w.gone()
+	}
+	return n, err
+}
+
+// pass passes the input on, and reads until the client closes the connection.
+func pass(to *io.PipeWriter, client io.Reader) error {
+	_, err := io.Copy(to, &input{r: client})
+	to.CloseWithError(err) //nolint:errcheck // it always returns nil
+	_, err = io.Copy(io.Discard, client)
+	return err
+}
+
+// endOutput ends the output, and gives the client some time to close the connection.
+func endOutput(conn net.Conn) error {
 	if err := conn.SetReadDeadline(time.Now().Add(streamCloseLimit)); err != nil {
 		return err
 	}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
-		if err := half.CloseWrite(); err != nil {
-			return err
-		}
+		return half.CloseWrite()
 	}
-	_, err := io.Copy(io.Discard, conn)
-	return err
+	return nil
 }
 
 // readRequest reads the first message of a stream.

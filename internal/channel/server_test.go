@@ -1,12 +1,18 @@
 package channel_test
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
@@ -75,6 +81,93 @@ func TestClientThatClosesEndsItsOperations(t *testing.T) {
 	g.Close() //nolint:errcheck // it always returns nil
 	if ended.Load() != 1 {
 		t.Error("the guest's operation did not end")
+	}
+}
+
+// operation serves a handler on a connection that carries a single operation, and sends a request on it.
+func operation(t *testing.T, h channel.Handler, request string, rest ...byte) (client net.Conn, served <-chan error) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() }) // a test may have closed it
+	theirs, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGuest(t, h, channel.ServerConfig{})
+	done := make(chan error, 1)
+	go func() { done <- g.ServeOperation(context.Background(), theirs) }()
+	first := append(binary.BigEndian.AppendUint32(nil, uint32(len(request))), request...)
+	if _, err := client.Write(append(first, rest...)); err != nil {
+		t.Fatal(err)
+	}
+	return client, done
+}
+
+func TestClientThatLeavesItsConnectionEndsItsOperation(t *testing.T) {
+	for name, input := range map[string][]byte{
+		"after the end of its input": frame(2),
+		"in the middle of its input": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			began, ended := make(chan string, 1), atomic.Int64{}
+			client, served := operation(t, hang(began, &ended), `{"op":"follow","id":"a"}`, input...)
+			<-began
+			if err := client.Close(); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case <-served:
+			case <-time.After(5 * time.Second):
+				t.Fatal("the operation goes on without its client")
+			}
+			if ended.Load() != 1 {
+				t.Error("the operation did not end")
+			}
+		})
+	}
+}
+
+func TestConnectionCarriesOneOperation(t *testing.T) {
+	for name, c := range map[string]struct {
+		input []byte
+		want  string
+	}{
+		"whole input":  {append(frame(1, []byte("some text")...), frame(2)...), "some text"},
+		"failed input": {append(frame(1, []byte("some text")...), frame(3, []byte("no disk")...)...), "no disk"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, served := operation(t, echo, `{"op":"get","id":"a"}`, c.input...)
+			var stdout bytes.Buffer
+			answer := wire.Demux{Stdout: &stdout}
+			for _, ended := answer.Result(); !ended; _, ended = answer.Result() {
+				p := make([]byte, 1<<10)
+				n, err := client.Read(p)
+				if err == nil {
+					_, err = answer.Write(p[:n])
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			result, _ := answer.Result()
+			if got := cmp.Or(result.Message, stdout.String()); !strings.Contains(got, c.want) {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+			if err := client.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -123,12 +123,12 @@ func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) 
 	if r.Save != nil {
 		s = *r.Save
 	}
-	if res, refused := refusal(b.keeper.ask(ctx, link.Message{Kind: link.Freeze, All: s.End})); refused {
+	whole := context.WithoutCancel(ctx) // the programs continue even if the caller is gone
+	if res, refused := refusal(b.keeper.ask(whole, link.Message{Kind: link.Freeze, All: s.End})); refused {
 		return res
 	}
 	res := b.saver.Save(ctx, string(r.Path), s, out.Stdout())
-	// The programs continue even if the caller is gone.
-	if thawed, refused := refusal(b.keeper.ask(context.WithoutCancel(ctx), link.Message{Kind: link.Thaw})); refused {
+	if thawed, refused := refusal(b.keeper.ask(whole, link.Message{Kind: link.Thaw})); refused {
 		return thawed
 	}
 	return res
