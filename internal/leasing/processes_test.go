@@ -2,6 +2,8 @@ package leasing_test
 
 import (
 	"context"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -146,6 +148,51 @@ func TestAProcessThatEndsStartsAgainAfterAGrowingPause(t *testing.T) {
 		got, err := w.engine.WaitProcess(w.Context(), sandbox.ProcessWait{ProcessRef: ref, Log: "no use"})
 		if err != nil || got.Starts < 100 || got.Starts > 5+2+3600/31 {
 			w.Errorf("after an hour it is %+v: %v", got, err)
+		}
+	})
+}
+
+// TestAProcessThatBecomesDueDuringAPassIsNotForgotten: each reading of the clock takes a millisecond, and a process
+// becomes due in each of them.
+func TestAProcessThatBecomesDueDuringAPassIsNotForgotten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.close()
+		var passed atomic.Int64 // in milliseconds
+		var ticks atomic.Bool
+		w.now = func() time.Time {
+			if ticks.Load() {
+				passed.Add(1)
+			}
+			return time.Now().Add(time.Duration(passed.Load()) * time.Millisecond)
+		}
+		w.open()
+		w.environment()
+		w.acquire(ann)
+		const many = 8
+		for i := range many {
+			w.startProcess(sandbox.ProcessSpec{Name: fmt.Sprint("relay-", i), Restart: sandbox.RestartAlways,
+				Command: []string{"crash", fmt.Sprint(1000+i, "ms"), "1", "no use"}})
+		}
+		later(1490 * time.Millisecond) // the pause is 500 ms
+		ticks.Store(true)
+		for waiting := many; waiting > 0; {
+			next, err := w.engine.ReconcileProcesses(w.Context())
+			if err != nil {
+				w.Fatal(err)
+			}
+			all, err := w.engine.ListProcesses(w.Context(), annLease)
+			if err != nil {
+				w.Fatal(err)
+			}
+			waiting = 0
+			for _, p := range all {
+				if p.State != sandbox.ProcessPending {
+					continue
+				}
+				if waiting++; next.IsZero() || next.After(p.NextStartAt) {
+					w.Fatalf("process %s is due at %s, but the next pass is at %s", p.Name, p.NextStartAt, next)
+				}
+			}
 		}
 	})
 }

@@ -214,7 +214,7 @@ func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbo
 		if err := v.endProcessRun(ctx, s, p); err != nil {
 			return sandbox.Process{}, err
 		}
-		if err := v.tend(ctx, s.ID); err != nil { // it may have no follower
+		if _, err := v.tend(ctx, s.ID); err != nil { // it may have no follower
 			return sandbox.Process{}, err
 		}
 		if err := v.Core.Pause(ctx, changed, micro.At(v.Store.Now().Add(killPause))); err != nil {

@@ -128,7 +128,7 @@ func (v *Service) Finished(t *lifecycle.Step) {
 	case t.Action != lifecycle.Wake && t.Action != lifecycle.Spawn && t.Action != lifecycle.Assign:
 		return
 	}
-	if err := v.tend(v.Core.Life(), t.Row.ID); err != nil && v.Core.Life().Err() == nil {
+	if _, err := v.tend(v.Core.Life(), t.Row.ID); err != nil && v.Core.Life().Err() == nil {
 		v.Log.Warn("processes: starting those of a sandbox", lifecycle.About(&t.Row), "error", err)
 	}
 }
@@ -136,11 +136,12 @@ func (v *Service) Finished(t *lifecycle.Step) {
 // Reconcile starts the processes that are due, and follows those whose follower has died. It returns when to look
 // again. The zero time means after the next change.
 func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
-	if err := v.tend(ctx, ""); err != nil {
+	looked, err := v.tend(ctx, "")
+	if err != nil {
 		return next, err
 	}
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
-		at, err := execs.In(tx).NextProcess()
+		at, err := execs.In(tx).NextProcess(looked) // some may have become due since
 		if err == nil && at != micro.Never {
 			next = at.Time()
 		}
@@ -149,10 +150,11 @@ func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 	return next, err
 }
 
-// tend starts or follows the processes that are due, in one sandbox or in all.
-func (v *Service) tend(ctx context.Context, sandboxID string) error {
+// tend starts or follows the processes that are due, in one sandbox or in all. It returns when it looked for them.
+func (v *Service) tend(ctx context.Context, sandboxID string) (looked micro.Time, err error) {
 	var due []execs.Process
-	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		looked = tx.Now
 		due, err = execs.In(tx).DueProcesses(v.Core.InReach(), sandboxID, tendBatch)
 		return err
 	})
@@ -161,7 +163,7 @@ func (v *Service) tend(ctx context.Context, sandboxID string) error {
 			err = v.takeProcess(ctx, due[i].SandboxID, due[i].Name)
 		}
 	}
-	return err
+	return looked, err
 }
 
 // takeProcess starts a process that is due, or follows one without a follower.

@@ -133,10 +133,10 @@ func (repo Rows) DueProcesses(instances []string, sandboxID string, limit int) (
 	return storage.Find[Process](q.Order("due_at, name").Limit(limit))
 }
 
-// NextProcess returns when the next process is due after now, Never if none is.
-func (repo Rows) NextProcess() (micro.Time, error) {
+// NextProcess returns when the next process is due after a time, Never if none is.
+func (repo Rows) NextProcess(after micro.Time) (micro.Time, error) {
 	var next []micro.Time
-	err := repo.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", repo.tx.Now).Order("due_at").Limit(1).
+	err := repo.db.Model(&Process{}).Where(liveProcess+" AND due_at > ?", after).Order("due_at").Limit(1).
 		Pluck("due_at", &next).Error
 	if err != nil || len(next) == 0 {
 		return micro.Never, storage.Error("looking for processes", err)
