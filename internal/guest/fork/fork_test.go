@@ -294,6 +294,25 @@ func TestAStarterThatWasKilledIsReplaced(t *testing.T) {
 	}
 }
 
+func TestACommandWhoseStartWasGivenUpNeverRuns(t *testing.T) {
+	needRoot(t)
+	s := starter(t)
+	if err := unix.Kill(s.PID(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	c, out := command(t, "echo it runs")
+	if _, err := s.Start(c); !errors.Is(err, fork.ErrStopped) {
+		t.Errorf("the start of a command by a starter that stands still: %v", err)
+	}
+	_ = c.Files[1].Close() // the command has its own
+	if err := unix.Kill(s.PID(), unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := io.ReadAll(out); err != nil || len(text) > 0 {
+		t.Errorf("nothing waits for it, but it wrote %q: %v", text, err)
+	}
+}
+
 func TestACommandOutlivesItsStarter(t *testing.T) {
 	needRoot(t)
 	s := starter(t)

@@ -114,7 +114,7 @@ func serve(l *loop) {
 			supervise(p)
 		}
 		if err != 0 {
-			tell(p.errors, p, int32(stageFork), int32(err))
+			_ = tell(p.errors, p, int32(stageFork), int32(err))
 		}
 		closeFrom(ExtraDescriptor + 1)
 		if l.head > littlePlan {

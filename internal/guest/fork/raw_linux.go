@@ -59,6 +59,12 @@ func supervise(p *plan) {
 	_, _, _ = syscall.RawSyscall(unix.SYS_PRCTL, unix.PR_SET_NAME, p.name, 0)
 	own, _, _ := syscall.RawSyscall(unix.SYS_GETPID, 0, 0, 0)
 	p.report.supervisor = int32(own)
+	// The keeper sends nothing here. If it has closed its end, it has given up this start.
+	n, _, err := syscall.RawSyscall6(unix.SYS_RECVFROM, uintptr(p.status), uintptr(unsafe.Pointer(&p.wait)), 1,
+		unix.MSG_PEEK|unix.MSG_DONTWAIT, 0, 0)
+	if err == 0 && n == 0 {
+		exit(1)
+	}
 	pid, _, err := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
 	if err != 0 {
 		giveUp(p, stageFork, err)
@@ -66,14 +72,17 @@ func supervise(p *plan) {
 	if pid == 0 {
 		become(p)
 	}
-	tell(p.status, p, reportPID, int32(pid))
+	if err := tell(p.status, p, reportPID, int32(pid)); err != 0 { // the keeper gave up the start just now
+		_, _, _ = syscall.RawSyscall(unix.SYS_KILL, pid, uintptr(unix.SIGKILL), 0)
+		exit(1)
+	}
 	// The supervisor's copies would keep the command's pipes open.
 	_, _, _ = syscall.RawSyscall(unix.SYS_DUP3, uintptr(p.status), 0, 0)
 	closeFrom(1)
 	for {
 		got, _, err := syscall.RawSyscall6(unix.SYS_WAIT4, ^uintptr(0), uintptr(unsafe.Pointer(&p.wait)), 0, 0, 0, 0)
 		if err == 0 && got == pid {
-			tell(0, p, reportStatus, p.wait)
+			_ = tell(0, p, reportStatus, p.wait)
 			// Until the keeper closes its end, the command's descendants stay below this process.
 			for {
 				if _, _, err := syscall.RawSyscall(unix.SYS_READ, 0, uintptr(unsafe.Pointer(&p.report)), 1); err != unix.EINTR {
@@ -193,7 +202,7 @@ func takeIdentity(p *plan) {
 //go:norace
 //go:nocheckptr
 func giveUp(p *plan, at stage, err syscall.Errno) {
-	tell(p.errors, p, int32(at), int32(err))
+	_ = tell(p.errors, p, int32(at), int32(err))
 	exit(1)
 }
 
@@ -202,12 +211,12 @@ func giveUp(p *plan, at stage, err syscall.Errno) {
 //go:nosplit
 //go:norace
 //go:nocheckptr
-func tell(fd int, p *plan, what, value int32) {
+func tell(fd int, p *plan, what, value int32) syscall.Errno {
 	p.report.what, p.report.value = what, value
 	for {
 		if _, _, err := syscall.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&p.report)),
 			reportSize); err != unix.EINTR {
-			return
+			return err
 		}
 	}
 }

@@ -181,12 +181,7 @@ func (c *command) run(s starts) wire.Result {
 		r.ExitCode = exitKilled
 	}
 	c.stopInput()
-	for _, p := range pumps {
-		p.end()
-	}
-	for _, p := range pumps {
-		p.join()
-	}
+	endPumps(pumps)
 	if err != nil {
 		_, _ = io.WriteString(out[1], "guest: "+err.Error()+"\n") // as above
 	}
@@ -265,16 +260,14 @@ func (n notifying) Write(p []byte) (int, error) {
 // start starts the command and the pumps of its input and output. The caller has entered the gate; start
 // leaves it.
 func (c *command) start(s starts, out [2]io.Writer) (_ *fork.Child, pumps []*pump, err error) {
-	defer s.freezeLock.RUnlock()
-	var theirs []*os.File
-	defer func() {
-		link.CloseAll(theirs) // the command has its own copies
-		for _, p := range pumps {
-			if err != nil {
-				p.join()
-			}
+	defer func() { // outside the gate, because it takes time
+		if err != nil {
+			endPumps(pumps)
 		}
 	}()
+	defer s.freezeLock.RUnlock()
+	var theirs []*os.File
+	defer func() { link.CloseAll(theirs) }() // the command has its own copies
 	add := func(to io.Writer) (*os.File, error) {
 		r, w, err := s.pipe(c.spec.UID, c.spec.GID)
 		if err == nil {

@@ -179,6 +179,55 @@ func TestAPanicOfATimeoutEndsTheCommandAllTheSame(t *testing.T) {
 	}
 }
 
+// A command that does not start in time holds up neither its end nor a freeze, even if its pipes stay open.
+func TestACommandWhoseStartWasGivenUpEnds(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("user 0 is needed to start commands as other users")
+	}
+	starter, err := fork.NewStarter()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k, _ := linked(t, func(k *keeper) { k.starts.starter = starter })
+	if err := unix.Kill(starter.PID(), unix.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	s := k.starts
+	if s.dir, err = os.Open("/"); err != nil {
+		t.Fatal(err)
+	}
+	c := &command{id: "late", ended: make(chan struct{}), changed: func() {}}
+	c.spec.Path, c.spec.Args, c.spec.UID, c.spec.GID = "/bin/sleep", []string{"sleep", "5"}, 123456, 123456
+	for i := range c.streams {
+		f, _, err := output.NamelessFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		window, _, err := output.NamelessFile()
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.streams[i] = newStream(f, window, 1<<10, func() {})
+	}
+	ended := make(chan wire.Result, 1)
+	go func() { ended <- c.run(s) }()
+	select {
+	case r := <-ended:
+		if r.ExitCode != exitCannotStart {
+			t.Errorf("%+v", r)
+		}
+	case <-time.After(5 * time.Second):
+		t.Error("it does not end")
+	}
+	if !s.freezeLock.TryLock() {
+		t.Error("the sandbox cannot be frozen")
+	}
+	link.CloseAll(append(c.files(), c.windows()...))
+	if err := errors.Join(unix.Kill(starter.PID(), unix.SIGCONT), starter.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
 // Process 1 keeps a broker running, whatever happened to the previous one.
 func TestAPanicOfABrokersTurnCostsThatTurnOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -195,6 +195,16 @@ func (p *pump) join() {
 	_ = p.r.Close() // the pump has ended
 }
 
+// endPumps ends pumps together, and waits for them. A process that was left behind may hold their pipes open.
+func endPumps(pumps []*pump) {
+	for _, p := range pumps {
+		p.end()
+	}
+	for _, p := range pumps {
+		p.join()
+	}
+}
+
 // pipe returns a pipe. This side's end does not block a thread. A command of the given user can open the
 // other end again as /dev/stdout. Only processes that may trace the command can find it. gVisor cannot change
 // the mode of a pipe; there the creating thread determines the owner.
