@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -139,7 +140,9 @@ func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
 		},
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { failed = err },
 	}
-	proxy.ServeHTTP(&steady{w, http.NewResponseController(w), s.Stream.Timeout}, r)
+	out := steady{stream.NewSteady(w, s.Stream.Timeout)}
+	proxy.ServeHTTP(out, r)
+	out.Extend()
 	if _, ok := errors.AsType[*sandbox.Error](failed); failed == nil || ok || r.Context().Err() != nil {
 		return failed
 	}
@@ -273,21 +276,12 @@ func (c idleConn) within(move func([]byte) (int, error), p []byte) (int, error) 
 // extend restarts the idle time. It fails only for a closed connection, and then the next call fails too.
 func (c idleConn) extend() { _ = c.SetDeadline(time.Now().Add(c.limit)) }
 
-// steady disconnects a client that does not read.
-type steady struct {
-	http.ResponseWriter
-	rc      *http.ResponseController
-	timeout time.Duration
-}
-
-func (s *steady) Write(p []byte) (int, error) {
-	_ = s.rc.SetWriteDeadline(time.Now().Add(s.timeout)) // fails only without a connection, in tests
-	return s.ResponseWriter.Write(p)
-}
+// steady is a response that may be hijacked.
+type steady struct{ *stream.Steady }
 
 // Hijack implements http.Hijacker: the connection speaks another protocol from now on, without the server's deadlines.
-func (s *steady) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	conn, buffered, err := s.rc.Hijack()
+func (s steady) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	conn, buffered, err := http.NewResponseController(s.Steady).Hijack()
 	if err == nil {
 		err = conn.SetDeadline(time.Time{})
 	}
@@ -296,6 +290,3 @@ func (s *steady) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	}
 	return conn, buffered, err
 }
-
-// Unwrap gives http.ResponseController access to the connection.
-func (s *steady) Unwrap() http.ResponseWriter { return s.ResponseWriter }

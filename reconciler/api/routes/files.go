@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/bodies"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -103,11 +104,18 @@ func (s *Routes) readFiles(w http.ResponseWriter, r *http.Request, service servi
 		return err
 	}
 	defer func() { _ = content.Close() }() // only read
-	if _, err := io.Copy(w, content); err != nil {
-		exchange.Of(r.Context()).Cause = err
-		panic(http.ErrAbortHandler) // the status is sent: only an aborted response tells the client
-	}
+	s.send(w, r, content)
 	return nil
+}
+
+// send sends content after the headers. After an error it panics: only an aborted response tells the client.
+func (s *Routes) send(w http.ResponseWriter, r *http.Request, content io.Reader) {
+	out := stream.NewSteady(w, s.Stream.Timeout)
+	defer out.Extend()
+	if _, err := io.Copy(out, content); err != nil {
+		exchange.Of(r.Context()).Cause = err
+		panic(http.ErrAbortHandler)
+	}
 }
 
 func readOne(w http.ResponseWriter, r *http.Request, service service.Service,

@@ -157,6 +157,7 @@ func (s *Routes) sendOutput(w http.ResponseWriter, r *http.Request, output io.Re
 	w.Header().Set("Content-Type", wire.OctetStream)
 	w.Header().Set("Cache-Control", "no-store")
 	live := stream.NewFlushed(w, s.Stream.Timeout)
+	defer live.Extend()
 	if follow {
 		live.Flush() // it may be silent for a long time
 	}

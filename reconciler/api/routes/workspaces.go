@@ -2,14 +2,12 @@ package routes
 
 import (
 	"context"
-	"io"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/document"
-	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/exchange"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -56,9 +54,6 @@ func (s *Routes) readWorkspace(w http.ResponseWriter, r *http.Request, service s
 	}
 	defer func() { _ = content.Close() }() // only read
 	w.Header().Set("Content-Type", wire.OctetStream)
-	if _, err := io.Copy(w, content); err != nil {
-		exchange.Of(r.Context()).Cause = err
-		panic(http.ErrAbortHandler) // the status is sent: only an aborted response tells the client
-	}
+	s.send(w, r, content)
 	return nil
 }
