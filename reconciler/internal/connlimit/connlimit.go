@@ -18,7 +18,7 @@ import (
 // Limits are the limits of unauthenticated connections.
 type Limits struct {
 	// Total and PerAddress are the maximum numbers of open connections, in total and per address. An IPv6 address counts
-	// as its /64 network. 0 means no limit.
+	// as its /64 network, unless it is Shared. 0 means no limit.
 	Total, PerAddress int
 	// Timeout is the maximum age of a connection. 0 means no limit.
 	Timeout time.Duration
@@ -47,6 +47,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	c := &conn{Conn: accepted, listener: l, address: addressOf(accepted)}
+	if c.shared = l.isShared(c.address); !c.shared && c.address.Is6() {
+		c.address = netip.PrefixFrom(c.address, 64).Masked().Addr() // one client may have a whole /64 network
+	}
 	if evicted := l.add(c); evicted != nil {
 		_ = evicted.Close() // an error does not matter: the server closes it too
 	}
@@ -59,7 +62,7 @@ func (l *listener) add(c *conn) (evicted *conn) {
 	defer l.mu.Unlock()
 	same := l.byAddress[c.address]
 	switch {
-	case same != nil && l.limits.PerAddress > 0 && same.Len() >= l.limits.PerAddress && !l.isShared(c.address):
+	case same != nil && l.limits.PerAddress > 0 && same.Len() >= l.limits.PerAddress && !c.shared:
 		evicted = l.removeOldest(same)
 	case l.limits.Total > 0 && l.total >= l.limits.Total:
 		evicted = l.removeOldest(l.longest())
@@ -119,7 +122,8 @@ func (l *listener) remove(c *conn) {
 type conn struct {
 	net.Conn
 	listener *listener
-	address  netip.Addr
+	address  netip.Addr // that it counts for
+	shared   bool       // see isShared
 
 	// The mu of the listener guards the fields below.
 	element *list.Element // nil if not counted
@@ -146,17 +150,13 @@ func (c *conn) uncount() {
 	c.listener.remove(c)
 }
 
-// addressOf returns the address that a connection counts for, invalid for a unix socket.
+// addressOf returns the address of the other side, invalid for a unix socket.
 func addressOf(c net.Conn) netip.Addr {
 	remote, err := netip.ParseAddrPort(c.RemoteAddr().String())
 	if err != nil {
 		return netip.Addr{}
 	}
-	a := remote.Addr().Unmap().WithZone("")
-	if a.Is4() {
-		return a
-	}
-	return netip.PrefixFrom(a, 64).Masked().Addr()
+	return remote.Addr().Unmap().WithZone("")
 }
 
 type contextKey struct{}

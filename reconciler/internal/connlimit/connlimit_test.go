@@ -150,17 +150,32 @@ func TestTheAddressWithTheMostMakesRoom(t *testing.T) {
 // TestAddressesOfManyClients: only the total limits proxies and unix sockets.
 func TestAddressesOfManyClients(t *testing.T) {
 	t.Parallel()
-	proxy := netip.MustParseAddr("192.0.2.1")
-	inWorld(t,
-		connlimit.Limits{Total: 5, PerAddress: 1, Shared: func(a netip.Addr) bool { return a == proxy }}, func(w *world) {
-			var all []net.Conn
-			for _, from := range []string{"192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3", "", ""} {
-				all = append(all, w.dial(from))
-			}
-			w.wantOpen(all, 0, 1, 2, 3, 4)
-			all = append(all, w.dial(""))
-			w.wantOpen(all, 1, 2, 3, 4, 5)
-		})
+	proxies := []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::7")}
+	inWorld(t, connlimit.Limits{Total: 7, PerAddress: 1,
+		Shared: func(a netip.Addr) bool { return slices.Contains(proxies, a) }}, func(w *world) {
+		var all []net.Conn
+		for _, from := range []string{"192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3", "", "", "[2001:db8::7]:1",
+			"[2001:db8::7]:2"} {
+			all = append(all, w.dial(from))
+		}
+		w.wantOpen(all, 0, 1, 2, 3, 4, 5, 6)
+		all = append(all, w.dial(""))
+		w.wantOpen(all, 1, 2, 3, 4, 5, 6, 7)
+	})
+}
+
+// TestAProxyIsNotItsNetwork: a proxy and other clients in its /64 do not close each other's connections.
+func TestAProxyIsNotItsNetwork(t *testing.T) {
+	t.Parallel()
+	proxy := netip.MustParseAddr("2001:db8::7")
+	inWorld(t, connlimit.Limits{PerAddress: 2, Shared: func(a netip.Addr) bool { return a == proxy }}, func(w *world) {
+		var all []net.Conn
+		for _, from := range []string{"[2001:db8::7]:1", "[2001:db8::7]:2", "[2001:db8::7]:3", "[2001:db8::8]:1",
+			"[2001:db8::9]:1", "[2001:db8::a]:1"} {
+			all = append(all, w.dial(from))
+		}
+		w.wantOpen(all, 0, 1, 2, 4, 5)
+	})
 }
 
 // TestACallerWithACredentialIsLetInWhateverOthersDo floods a server, and sends requests with a credential in between.
