@@ -131,10 +131,7 @@ func (d *doctor) secrets(context.Context) {
 }
 
 func (d *doctor) keys(context.Context) {
-	file := d.SecretKeyFile
-	if file == "" {
-		file = location.SecretKeyFile(d.LedgerURL)
-	}
+	file, create := d.keyFile()
 	if file == "" {
 		d.say("secret keys", VerdictWarning, "none",
 			"set --secret-key-file: without it, environments have no secrets and sessions no variables")
@@ -142,7 +139,7 @@ func (d *doctor) keys(context.Context) {
 	}
 	n, err := seal.Count(file)
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && d.SecretKeyFile == "":
+	case errors.Is(err, fs.ErrNotExist) && create:
 		d.say("secret keys", VerdictOK, file+" is created when needed", "")
 	case err != nil:
 		d.fail("secret keys", err,

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"net"
 	"net/http"
@@ -322,10 +323,19 @@ func (g *loadedConfig) isProxy(a netip.Addr) bool {
 	return slices.ContainsFunc(g.proxies, func(network net.IPNet) bool { return network.Contains(a.AsSlice()) })
 }
 
-// CheckFiles reads every file that the settings name: credentials, prices and certificates. Errors: Invalid.
+// CheckFiles reads every file that the settings name: credentials, keys, prices and certificates. Errors: Invalid.
 func (c Config) CheckFiles() error {
-	_, err := c.load()
-	return err
+	if _, err := c.load(); err != nil {
+		return err
+	}
+	file, create := c.keyFile()
+	if file == "" {
+		return nil
+	}
+	if _, err := seal.Count(file); err != nil && !(create && errors.Is(err, fs.ErrNotExist)) {
+		return err
+	}
+	return nil
 }
 
 // load reads the files that the settings name. Errors: Invalid.
@@ -463,13 +473,18 @@ func (c Config) executors(keys *seal.Keys) (all []driver.Executor, err error) {
 
 // Keys returns the keys that encrypt secrets, nil for none.
 func (c Config) Keys() *seal.Keys {
-	if c.SecretKeyFile != "" {
-		return seal.InFile(c.SecretKeyFile, false)
-	}
-	if file := location.SecretKeyFile(c.LedgerURL); file != "" {
-		return seal.InFile(file, true)
+	if file, create := c.keyFile(); file != "" {
+		return seal.InFile(file, create)
 	}
 	return nil
+}
+
+// keyFile returns the file of the keys, "" for none. create says that a missing file is created when needed.
+func (c Config) keyFile() (file string, create bool) {
+	if c.SecretKeyFile != "" {
+		return c.SecretKeyFile, false
+	}
+	return location.SecretKeyFile(c.LedgerURL), true
 }
 
 // run serves requests and runs the loop until ctx ends or serving fails.

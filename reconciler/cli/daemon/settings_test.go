@@ -142,6 +142,8 @@ func TestSettingsThatCannotBeAreRefused(t *testing.T) {
 		"trusted-proxy: 10.0.0.1":                  "want a network such as 10.0.0.0/8",
 		"token-file: /nowhere":                     "reading credentials",
 		"docker-price-book: /nowhere":              "/nowhere",
+		"secret-key-file: /nowhere":                "/nowhere",
+		"secret-key-file: " + i.Dir + "/tokens":    i.Dir + "/tokens",
 		"listen: 0.0.0.0:1\ntrusted-proxy: [x/8]":  "want a network such as 10.0.0.0/8",
 		"oidc-client-id: x":                        "need --oidc-issuer",
 		"oidc-issuer: http://login.example.com":    "want a URL such as https://login.example.com",
