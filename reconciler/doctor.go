@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/printable"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/oidc"
 )
 
 // Verdict is the result of one check.
@@ -62,7 +64,8 @@ const (
 func Examine(ctx context.Context, c Config) []Symptom {
 	d := &doctor{Config: c}
 	for _, look := range []func(context.Context){
-		d.tokens, d.secrets, d.keys, d.host, d.prices, d.listen, d.ledger, d.state, d.docker, d.cloudflare,
+		d.tokens, d.secrets, d.keys, d.logins, d.host, d.workspaces, d.prices, d.proxies, d.listen, d.ledger, d.state,
+		d.docker, d.cloudflare,
 	} {
 		bounded, cancel := context.WithTimeout(ctx, examinationLimit)
 		look(bounded)
@@ -150,6 +153,18 @@ func (d *doctor) keys(context.Context) {
 	}
 }
 
+// logins checks the settings of OpenID Connect. It does not ask the provider: serve starts without it.
+func (d *doctor) logins(context.Context) {
+	if !d.OIDC.Enabled() {
+		return
+	}
+	if _, err := oidc.New(d.OIDC, nil, slog.New(slog.DiscardHandler)); err != nil {
+		d.fail("logins", err, "")
+		return
+	}
+	d.say("logins", VerdictOK, "with tokens, and at "+d.OIDC.Issuer, "")
+}
+
 func (d *doctor) host(context.Context) {
 	if _, err := host.New(d.Host); err != nil {
 		d.fail("host", err, "")
@@ -161,6 +176,37 @@ func (d *doctor) host(context.Context) {
 			"directories"), printable.Count(len(d.Host.Variables), "variable", "variables"))
 	}
 	d.say("host", VerdictOK, found, "")
+}
+
+func (d *doctor) workspaces(context.Context) {
+	machine, err := host.New(d.Host)
+	if err != nil {
+		return // host reports it
+	}
+	mirrors, err := d.Workspaces.store(d.LedgerURL, machine)
+	if err != nil {
+		d.fail("workspaces", err, "")
+		return
+	}
+	if mirrors == nil {
+		return
+	}
+	from := slices.Clone(d.Workspaces.Allow)
+	if machine.HasDirectories() {
+		from = append(from, "the shared host directories")
+	}
+	d.say("workspaces", VerdictOK, "may be fetched from "+strings.Join(from, ", "), "")
+}
+
+func (d *doctor) proxies(context.Context) {
+	if len(d.TrustedProxies) == 0 {
+		return
+	}
+	if _, err := d.Config.proxies(); err != nil {
+		d.fail("proxies", err, "")
+		return
+	}
+	d.say("proxies", VerdictOK, "X-Forwarded-For is trusted from "+strings.Join(d.TrustedProxies, ", "), "")
 }
 
 func (d *doctor) prices(context.Context) {

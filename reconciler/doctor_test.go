@@ -116,7 +116,10 @@ func TestADoctorSaysWhatIsWrong(t *testing.T) {
 	p.write("ledger.db", "not a database, but as long as the header of one: "+strings.Repeat("x", 100))
 	found, err := p.see("--listen", taken.Addr().String(), "--docker-host", "unix://"+p.dir+"/absent.sock",
 		"--ledger", "sqlite://"+p.dir+"/ledger.db", "--secret-key-file", p.dir+"/none", "--docker-price-book", p.dir+"/none",
-		"--state-url", "s3://none?region=none&endpoint=http://127.0.0.1:1", "--mount-allow", p.dir+"/none")
+		"--state-url", "s3://none?region=none&endpoint=http://127.0.0.1:1", "--mount-allow", p.dir+"/none",
+		"--trusted-proxy", "10.0.0.1", "--oidc-issuer", "https://login.example.com", "--oidc-client-id", "sandbox",
+		"--oidc-client-secret-file", p.dir+"/none",
+		"--oidc-redirect-url", "https://sandbox.example.com/ui/login/oidc/callback", "--oidc-role", "ops=admin")
 	if sandbox.CodeOf(err) != sandbox.Failed {
 		t.Errorf("it ended with %v", err)
 	}
@@ -129,6 +132,26 @@ func TestADoctorSaysWhatIsWrong(t *testing.T) {
 	p.want(found, "ledger", reconciler.VerdictProblem, "not a database")
 	p.want(found, "state", reconciler.VerdictProblem, "credentials")
 	p.want(found, "engine", reconciler.VerdictProblem, "absent.sock")
+	p.want(found, "proxies", reconciler.VerdictProblem, "want a network such as")
+	p.want(found, "logins", reconciler.VerdictProblem, p.dir+"/none")
+	found, _ = p.see("--workspace-allow", "git.example.com", "--workspace-known-hosts", p.dir+"/none")
+	p.want(found, "workspaces", reconciler.VerdictProblem, p.dir+"/none")
+}
+
+func TestADoctorNamesWhatServeTrusts(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.write("oidc-secret", "a secret of this test\n")
+	found, err := p.see("--trusted-proxy", "10.0.0.0/8", "--workspace-allow", "git.example.com",
+		"--oidc-issuer", "https://login.example.com", "--oidc-client-id", "sandbox",
+		"--oidc-client-secret-file", p.dir+"/oidc-secret",
+		"--oidc-redirect-url", "https://sandbox.example.com/ui/login/oidc/callback", "--oidc-role", "ops=admin")
+	if err != nil {
+		t.Errorf("%v: %+v", err, found)
+	}
+	p.want(found, "proxies", reconciler.VerdictOK, "10.0.0.0/8")
+	p.want(found, "logins", reconciler.VerdictOK, "https://login.example.com")
+	p.want(found, "workspaces", reconciler.VerdictOK, "git.example.com")
 }
 
 func TestADoctorKnowsTheReconcilerThatServes(t *testing.T) {
