@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -233,8 +235,8 @@ func (d *doctor) listen(ctx context.Context) {
 		d.say("address", VerdictOK, "a reconciler serves on "+d.Listen, "")
 		return
 	}
-	if socket(d.Listen) != "" {
-		d.say("address", VerdictOK, d.Listen+" is free", "")
+	if path := socket(d.Listen); path != "" {
+		d.socket(ctx, path)
 		return
 	}
 	var l net.ListenConfig
@@ -247,9 +249,23 @@ func (d *doctor) listen(ctx context.Context) {
 		d.fail("address", err, "")
 		return
 	}
-	if d.Insecure {
+	if d.Insecure && d.isPlain() {
 		d.say("address", VerdictWarning, d.Listen+" serves other machines without TLS",
 			"set --tls-cert and --tls-key, and remove --insecure")
+		return
+	}
+	d.say("address", VerdictOK, d.Listen+" is free", "")
+}
+
+// socket checks that serve can create a unix socket.
+func (d *doctor) socket(ctx context.Context, path string) {
+	_, err := isStale(ctx, path)
+	if err == nil {
+		_, err = os.Stat(filepath.Dir(path))
+	}
+	if err != nil {
+		d.fail("address", err, "create its directory, find the program that uses it (ss -lxp), or choose another socket "+
+			"with --listen")
 		return
 	}
 	d.say("address", VerdictOK, d.Listen+" is free", "")

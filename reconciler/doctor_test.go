@@ -154,6 +154,89 @@ func TestADoctorNamesWhatServeTrusts(t *testing.T) {
 	p.want(found, "workspaces", reconciler.VerdictOK, "git.example.com")
 }
 
+func TestADoctorWarnsOfPlainText(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	i := newInstall(t)
+	i.certify(1)
+	for _, test := range []struct {
+		listen  string
+		tls     bool
+		verdict reconciler.Verdict
+		says    string
+	}{
+		{"127.0.0.1:0", false, reconciler.VerdictOK, "is free"},
+		{"localhost:0", false, reconciler.VerdictOK, "is free"},
+		{"0.0.0.0:0", true, reconciler.VerdictOK, "is free"},
+		{"0.0.0.0:0", false, reconciler.VerdictWarning, "without TLS"},
+	} {
+		args := []string{"--insecure", "--listen", test.listen}
+		if test.tls {
+			args = append(args, "--tls-cert", i.Dir+"/cert.pem", "--tls-key", i.Dir+"/key.pem")
+		}
+		found, _ := p.see(args...)
+		p.want(found, "address", test.verdict, test.says)
+	}
+}
+
+func TestADoctorLooksAtAUnixSocket(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	dir, err := os.MkdirTemp("", "s") // paths of sockets are short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := os.RemoveAll(dir); err != nil {
+			t.Error(err)
+		}
+	})
+	taken, err := net.Listen("unix", dir+"/taken")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { // the program at the address is not a reconciler
+		for {
+			c, err := taken.Accept()
+			if err != nil {
+				return
+			}
+			_ = c.Close()
+		}
+	}()
+	defer taken.Close()
+	stale, err := net.ListenUnix("unix", &net.UnixAddr{Name: dir + "/stale"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stale.SetUnlinkOnClose(false) // like the socket of a killed reconciler
+	if err := stale.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir+"/file", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]struct {
+		verdict reconciler.Verdict
+		says    string
+	}{
+		"/free":      {reconciler.VerdictOK, "is free"},
+		"/stale":     {reconciler.VerdictOK, "is free"},
+		"/taken":     {reconciler.VerdictProblem, "another program serves"},
+		"/file":      {reconciler.VerdictProblem, "not a socket"},
+		"/none/free": {reconciler.VerdictProblem, "no such file or directory"},
+		"/file/free": {reconciler.VerdictProblem, "not a directory"},
+	} {
+		found, _ := p.see("--listen", "unix://"+dir+path)
+		p.want(found, "address", want.verdict, want.says)
+	}
+	for _, name := range []string{"/stale", "/file"} {
+		if _, err := os.Stat(dir + name); err != nil {
+			t.Errorf("it has removed %s: %v", name, err)
+		}
+	}
+}
+
 func TestADoctorKnowsTheReconcilerThatServes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")

@@ -44,17 +44,22 @@ func (c *Config) checkListen() error {
 		}
 		return nil
 	}
-	host, _, err := net.SplitHostPort(c.Listen)
-	if err != nil {
+	if _, _, err := net.SplitHostPort(c.Listen); err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "--listen %s: %w: want host:port, or unix:///path", c.Listen, err)
 	}
-	ip := net.ParseIP(host)
-	if host == "localhost" || ip != nil && ip.IsLoopback() || c.TLSCert != "" || len(c.TrustedProxies) > 0 || c.Insecure {
+	if !c.isPlain() || len(c.TrustedProxies) > 0 || c.Insecure {
 		return nil
 	}
 	return sandbox.Errorf(sandbox.Invalid, "--listen %s is reachable from other machines, so tokens would cross the "+
 		"network in plain text: set --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy, or set "+
 		"--trusted-proxy to the proxy's network; --insecure serves in plain text anyway", c.Listen)
+}
+
+// isPlain reports whether other machines reach the TCP address in plain text.
+func (c *Config) isPlain() bool {
+	host, _, err := net.SplitHostPort(c.Listen)
+	ip := net.ParseIP(host)
+	return err == nil && c.TLSCert == "" && host != "localhost" && (ip == nil || !ip.IsLoopback())
 }
 
 // proxies parses TrustedProxies. Errors: Invalid.
@@ -98,19 +103,31 @@ func (c *Config) listen(ctx context.Context) (net.Listener, error) {
 	return listener, nil
 }
 
-// removeStale removes the socket of a killed reconciler: no process accepts connections on it.
-func removeStale(ctx context.Context, path string) error {
+// isStale reports whether a path is the socket of a killed reconciler: no process accepts connections on it. Errors:
+// Invalid if the path is something else; Unavailable if a program serves there.
+func isStale(ctx context.Context, path string) (bool, error) {
 	info, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil || info.Mode()&fs.ModeSocket == 0 {
-		return errors.Join(err, sandbox.Errorf(sandbox.Invalid, "--listen: %s exists and is not a socket", path))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return false, nil
+	case err != nil:
+		return false, sandbox.Errorf(sandbox.Invalid, "--listen unix://%s: %w", path, err)
+	case info.Mode()&fs.ModeSocket == 0:
+		return false, sandbox.Errorf(sandbox.Invalid, "--listen: %s exists and is not a socket", path)
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err == nil {
-		return errors.Join(conn.Close(),
+		return false, errors.Join(conn.Close(),
 			sandbox.Errorf(sandbox.Unavailable, "listening on %s: another program serves on this socket", path))
+	}
+	return true, nil
+}
+
+// removeStale removes the socket of a killed reconciler. Errors: as isStale; Unavailable.
+func removeStale(ctx context.Context, path string) error {
+	stale, err := isStale(ctx, path)
+	if err != nil || !stale {
+		return err
 	}
 	if err := os.Remove(path); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "removing the stale socket %s: %w", path, err)
