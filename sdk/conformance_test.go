@@ -496,6 +496,16 @@ func abandoned(s *suite) {
 	s.equal("the state", s.must("cancel", args{"lease": lease, "id": "abandoned"}), "cancelled")
 }
 
+// TestAnAnswerMayBeClosedTwice: its connection still serves one request at a time. Only the Python library keeps
+// connections itself.
+func TestAnAnswerMayBeClosedTwice(t *testing.T) {
+	t.Parallel()
+	l := libraries(t)[0]
+	w := newWorld(t)
+	s := &suite{T: t, world: w, driver: l.start(w)}
+	s.equal("two answers at once", s.must("close_twice", nil), []any{true, 200.0, 200.0})
+}
+
 // TestASignalCancelsACommand: Python has exceptions for this.
 func TestASignalCancelsACommand(t *testing.T) {
 	t.Parallel()

@@ -89,6 +89,14 @@ def of(a):
     return sandboxes[a["lease"]]
 
 
+def close_twice(a):
+    with client.request("GET", "/livez") as answer:
+        answer.read()
+        answer.close()
+    with client.request("GET", "/livez") as one, client.request("GET", "/livez") as other:
+        return [one.read() == other.read(), one.status, other.status]
+
+
 operations = {
     "lease": new_lease,
     "run": lambda a: run(of(a), a),
@@ -130,6 +138,7 @@ operations = {
     "usage": lambda a: of(a).usage(),
     "health": lambda a: of(a).health(),
     "probe": lambda a: [client.livez(), client.readyz(), "sandbox_" in client.metrics()],
+    "close_twice": close_twice,
     "call": lambda a: getattr(client, a["method"])(*a.get("args", []), **a.get("query", {})),
     "methods": lambda a: sorted(name for name in dir(client) if not name.startswith("_")),
 }

@@ -81,6 +81,7 @@ class Response:
         self.status: int = answer.status
         self.headers = answer.headers
         self._left: Optional[int] = answer.length  # bytes that are to come; None if only the end says
+        self._closed = False
 
     def read(self, size: int = -1) -> bytes:
         """Returns size bytes, fewer at the end, and by default all. A broken connection is an error."""
@@ -135,7 +136,10 @@ class Response:
                 pass  # it is broken already
 
     def close(self) -> None:
-        """Ends the answer. Its connection is used again if nothing is left to read."""
+        """Ends the answer. Its connection is used again if nothing is left to read. It may be called again."""
+        if self._closed:
+            return
+        self._closed = True
         done = (self._answer.isclosed() or self._left == 0) and not self._answer.will_close
         self._answer.close()
         if done:
