@@ -459,17 +459,19 @@ export class Sandbox extends DurableObject<Env> {
     return expiry(row);
   }
 
-  // due says when the container must stop next, and why. A container that has ended stays due until its end is
-  // recorded.
+  // due says when the container must stop next, and why. Of the limits that have passed it names the most severe: a save
+  // that fails keeps a container from its sleep, but not from its end. A container that has ended stays due until its end
+  // is recorded.
   private due(): { at: number; cause: Cause } | null {
     const row = this.store.row();
     if (row === null || !this.store.open) return null;
+    const now = Date.now();
     const { ttl_ms, sleep_after_ms } = row.settings;
-    const used = Math.max(row.used_at, this.uses.busyUntil(Date.now()));
-    let next: { at: number; cause: Cause } = { at: deadline(row.settings), cause: "deadline" };
-    if (ttl_ms > 0 && used + ttl_ms < next.at) next = { at: used + ttl_ms, cause: "ttl" };
-    if (sleep_after_ms > 0 && used + sleep_after_ms < next.at) next = { at: used + sleep_after_ms, cause: "idle" };
-    return next;
+    const used = Math.max(row.used_at, this.uses.busyUntil(now));
+    const limits: { at: number; cause: Cause }[] = [{ at: deadline(row.settings), cause: "deadline" }];
+    if (ttl_ms > 0) limits.push({ at: used + ttl_ms, cause: "ttl" });
+    if (sleep_after_ms > 0) limits.push({ at: used + sleep_after_ms, cause: "idle" });
+    return limits.find(({ at }) => at <= now) ?? limits.reduce((next, limit) => (limit.at < next.at ? limit : next));
   }
 
   // arm sets the alarm for what is due next. Until the end of the container is recorded, the alarm comes more often:
