@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
@@ -149,6 +150,22 @@ func dataLarge(w *world) {
 	h := w.spawn(cloudflare.Limits{})
 	w.sh(h, `cd /data; yes 0123456789abcde | head -c 20000000 > large; echo x > locked; chmod 0 locked; ln large same; ln -s large link
 		ln -s /data/large absolute; ln -s /etc/passwd outside; mkfifo pipe; mkdir none; chmod 500 none`)
+	w.wantExport(h, "./ ./absolute ./large ./link ./locked ./none/ ./same")
+	w.must(w.worker.Sleep(w.Context(), h))
+	w.must(w.worker.Wake(w.Context(), h))
+	const look = `cd /data; wc -c < large; stat -c '%n %a %h' large locked none same; readlink link; readlink absolute; ls`
+	got, want := w.sh(h, look), "20000000\nlarge 644 2\nlocked 0 1\nnone 500 2\nsame 644 2\nlarge\nlarge\n"+
+		"absolute large link locked none same"
+	if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
+		w.Errorf("after a sleep there is %q, want %q", got, want)
+	}
+	_, err := w.worker.Export(w.Context(), w.spec().Handle)
+	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+}
+
+// wantExport checks the names in an export of /data.
+func (w *world) wantExport(h driver.Handle, want string) {
+	w.Helper()
 	r, err := w.worker.Export(w.Context(), h)
 	w.must(err)
 	var names []string
@@ -161,19 +178,9 @@ func dataLarge(w *world) {
 		names = append(names, e.Name)
 	}
 	w.must(r.Close())
-	if got, want := strings.Join(names, " "), "./ ./absolute ./large ./link ./locked ./none/ ./same"; got != want {
+	if got := strings.Join(names, " "); got != want {
 		w.Errorf("the export has %s, want %s", got, want)
 	}
-	w.must(w.worker.Sleep(w.Context(), h))
-	w.must(w.worker.Wake(w.Context(), h))
-	const look = `cd /data; wc -c < large; stat -c '%n %a %h' large locked none same; readlink link; readlink absolute; ls`
-	got, want := w.sh(h, look), "20000000\nlarge 644 2\nlocked 0 1\nnone 500 2\nsame 644 2\nlarge\nlarge\n"+
-		"absolute large link locked none same"
-	if strings.Join(strings.Fields(got), " ") != strings.Join(strings.Fields(want), " ") {
-		w.Errorf("after a sleep there is %q, want %q", got, want)
-	}
-	_, err = w.worker.Export(w.Context(), w.spec().Handle)
-	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
 }
 
 // TestDataBeyondTheLimitOfCommandsLive has too much in /data to save it after a command. A sleep saves it.

@@ -33,7 +33,8 @@
 //
 // A container's disk ends with it. /data is kept. It is packed into an object in R2 after each command or transfer that
 // changed it, before the caller gets the result, so a crash loses at most one turn. It is also packed before a
-// container is stopped, once its programs have ended. It is unpacked before the first command of every start. With each
+// container is stopped, once its programs have ended. It is unpacked before the first command of every start. A
+// container whose start was interrupted before that is ended, so nothing uses or saves its incomplete /data. With each
 // result the guest reports whether /data has changed, by a fingerprint that reads no file. While /data is packed, all
 // processes are frozen and no command begins, so the object is consistent. Beyond 512 MiB /data is saved only before a
 // stop, so a crash loses all changes since the last stop. Beyond 4 GiB, putting the sandbox to sleep fails with that

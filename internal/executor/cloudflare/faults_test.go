@@ -2,12 +2,17 @@ package cloudflare_test
 
 import (
 	_ "embed" // a part of a Worker
+	"fmt"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 //go:embed testdata/faults.js
@@ -24,6 +29,20 @@ func withFault(fault string) func(*driver.SandboxSpec) {
 	return func(s *driver.SandboxSpec) { s.Env = map[string]string{"FAULT": fault} }
 }
 
+// fault is what testdata/faults.js knows of a sandbox.
+type fault struct {
+	Saved    bool `json:"saved"`
+	Restores int  `json:"restores"` // that began
+	Uploads  int  `json:"uploads"`  // that began
+	Uploaded int  `json:"uploaded"`
+}
+
+func (w *world) fault(h driver.Handle) (f fault) {
+	w.Helper()
+	w.ask("/fault?name="+url.QueryEscape(h.LedgerID+"/"+h.SandboxID), &f)
+	return f
+}
+
 // TestAFailingSaveDoesNotOutlastTheTTL: the sandbox cannot sleep, because that would lose /data. Its ttl ends it.
 func TestAFailingSaveDoesNotOutlastTheTTL(t *testing.T) {
 	t.Parallel()
@@ -32,4 +51,83 @@ func TestAFailingSaveDoesNotOutlastTheTTL(t *testing.T) {
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseTTL {
 		t.Errorf("it stopped as %+v", p)
 	}
+}
+
+// interruptedWake begins a wake of a sandbox with saved /data, and returns once it restores /data. The restore hangs.
+func (w *world) interruptedWake(fault string, l cloudflare.Limits) driver.Handle {
+	w.Helper()
+	h := w.spawn(l, withFault(fault))
+	w.sh(h, "echo kept > /data/note")
+	w.must(w.worker.Sleep(w.Context(), h))
+	waking, x := make(chan struct{}), w.worker
+	go func() {
+		defer close(waking)
+		_ = x.Wake(w.Context(), h) // a reset or a kill ends it
+	}()
+	w.Cleanup(func() { <-waking })
+	testwait.Until(w, patience, "the wake restores /data", func() bool { return w.fault(h).Restores == 2 })
+	return h
+}
+
+// TestAnInterruptedWakeKeepsTheSavedData resets Durable Objects while they restore /data. Their containers run on, with
+// an empty /data, which must neither be used nor saved.
+func TestAnInterruptedWakeKeepsTheSavedData(t *testing.T) {
+	t.Parallel()
+	w := faulty(t, 3*time.Second)
+	ends := map[string]func(*world, driver.Handle){
+		"its retry":  func(*world, driver.Handle) {},
+		"an alarm":   endsByAlarm,
+		"a command":  refusesCommands,
+		"an export":  func(w *world, h driver.Handle) { w.wantExport(h, "./ ./note") },
+		"its status": func(w *world, h driver.Handle) { w.awaitStopped(h) },
+	}
+	handles := map[string]driver.Handle{}
+	for name := range ends {
+		handles[name] = w.interruptedWake("second start", cloudflare.Limits{SleepAfter: 10 * time.Second})
+	}
+	w.server.Reset()
+	w.worker = w.server.Worker()
+	for name, end := range ends {
+		t.Run("by "+name, func(t *testing.T) {
+			t.Parallel()
+			w, h := w.with(t), handles[name]
+			end(w, h)
+			w.must(w.worker.Wake(t.Context(), h))
+			if got := w.sh(h, "cat /data/note"); got != "kept\n" {
+				t.Errorf("after the wake /data/note has %q", got)
+			}
+			w.wantPeriods(h, cloudflare.CauseSleep, cloudflare.CauseStartFailed, "")
+		})
+	}
+}
+
+// TestAContainerOfAnEarlierReleaseRunsOn: an earlier Worker did not record that its containers have got /data.
+func TestAContainerOfAnEarlierReleaseRunsOn(t *testing.T) {
+	t.Parallel()
+	w := faulty(t, 0)
+	h := w.spawn(cloudflare.Limits{}, withFault("earlier release"))
+	w.server.Reset()
+	w.worker = w.server.Worker()
+	if got := w.sh(h, "echo kept > /data/note; echo fine"); got != "fine\n" {
+		t.Errorf("after the deployment it says %q", got)
+	}
+	w.wantPeriods(h, "")
+	w.must(w.worker.Sleep(t.Context(), h))
+	w.must(w.worker.Wake(t.Context(), h))
+	if got := w.sh(h, "cat /data/note"); got != "kept\n" {
+		t.Errorf("after a sleep /data/note has %q", got)
+	}
+}
+
+// endsByAlarm waits until a container has ended without any request.
+func endsByAlarm(w *world, h driver.Handle) {
+	testwait.Until(w, patience, "the copy has its end", func() bool {
+		rows := w.server.Query(fmt.Sprintf("SELECT view FROM sandboxes WHERE id = '%s'", h.SandboxID))
+		return len(rows) == 1 && strings.Contains(fmt.Sprint(rows[0]["view"]), `"state":"stopped"`)
+	})
+}
+
+func refusesCommands(w *world, h driver.Handle) {
+	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"true"}})
+	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState)
 }

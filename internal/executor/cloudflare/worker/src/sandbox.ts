@@ -43,6 +43,8 @@ export class Sandbox extends DurableObject<Env> {
   // turn resolves when the last call of inTurn has ended. The next one waits, so that changes of the container never
   // overlap.
   private turn: Promise<unknown> = Promise.resolve();
+  // starting: this object starts the container.
+  private starting = false;
   // armed is the time of the alarm; null if this object has not set one.
   private armed: number | null = null;
   // unread: the copy does not have the last reading of usage. busy: the container used its CPU before that reading.
@@ -177,12 +179,26 @@ export class Sandbox extends DurableObject<Env> {
     }
   }
 
-  // notice records the end of a container that has ended by itself.
+  // notice records the end of a container that has ended by itself, and ends one whose start was interrupted.
   private async notice(): Promise<void> {
-    if (!(await this.box.notice())) return;
+    if (!(await this.endInterrupted()) && !(await this.box.notice())) return;
     await this.endCalls("the container has ended");
     await this.arm();
     this.ctx.waitUntil(this.tell());
+  }
+
+  // endInterrupted ends a container whose start an earlier object did not finish, and reports whether there was one. Its
+  // /data lacks what is saved, so no command may use it and no save may keep it. spawn itself deals with first starts.
+  private async endInterrupted(): Promise<boolean> {
+    const interrupted = () => {
+      return this.box.running && !this.starting && !this.store.restored() && this.store.row()?.ready === true;
+    };
+    if (!interrupted()) return false;
+    return this.inTurn(async () => {
+      if (!interrupted()) return false; // another call has ended it
+      await this.box.stop("start_failed");
+      return true;
+    });
   }
 
   // disconnected runs after the last client has disconnected. The cause may be the end of the container, so it checks.
@@ -438,9 +454,16 @@ export class Sandbox extends DurableObject<Env> {
         throw startFailure(error);
       }
     };
-    await this.standing(() => this.disk.start(settings, begin));
+    this.starting = true;
+    try {
+      await this.standing(async () => {
+        await this.disk.start(settings, begin);
+        this.store.started(Date.now());
+      });
+    } finally {
+      this.starting = false;
+    }
     this.store.owe();
-    this.store.use(Date.now());
     await this.arm();
   }
 

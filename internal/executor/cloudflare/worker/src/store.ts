@@ -68,11 +68,15 @@ export class Store {
   constructor(private readonly sql: SqlStorage) {
     sql.exec(`CREATE TABLE IF NOT EXISTS sandbox (
       one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0,
-      saved TEXT NOT NULL DEFAULT 'empty', saved_at INTEGER NOT NULL DEFAULT 0)`);
+      saved TEXT NOT NULL DEFAULT 'empty', saved_at INTEGER NOT NULL DEFAULT 0,
+      restored INTEGER NOT NULL DEFAULT 0)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS periods (
       incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0,
       alive_at INTEGER NOT NULL DEFAULT 0, memory_bytes INTEGER NOT NULL DEFAULT 0, pids INTEGER NOT NULL DEFAULT 0, read_at INTEGER NOT NULL DEFAULT 0)`);
     for (const column of ["alive_at", "memory_bytes", "pids", "read_at"]) addColumn(sql, "periods", column, "INTEGER NOT NULL DEFAULT 0");
+    // restored is the last period whose container has got its /data. Those of an older Worker count.
+    const added = addColumn(sql, "sandbox", "restored", "INTEGER NOT NULL DEFAULT 0");
+    if (added) sql.exec(`UPDATE sandbox SET restored = coalesce((SELECT max(incarnation) FROM periods), 0)`);
     sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL) WITHOUT ROWID`);
     sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
     // disk has a row if the sandbox's disk outlives its sleep.
@@ -203,6 +207,16 @@ export class Store {
     this.sql.exec(`UPDATE sandbox SET used_at = ?`, now);
   }
 
+  // started records that the container of the last period has got its /data, and a use of it.
+  started(now: number): void {
+    this.sql.exec(`UPDATE sandbox SET used_at = ?, restored = (SELECT max(incarnation) FROM periods)`, now);
+  }
+
+  // restored: the container of the last period has got its /data.
+  restored(): boolean {
+    return this.sql.exec(`SELECT one FROM sandbox WHERE restored = (SELECT max(incarnation) FROM periods)`).toArray().length > 0;
+  }
+
   periods(): Period[] {
     return this.sql.exec<{ [K in keyof Period]: Period[K] }>(`SELECT * FROM periods ORDER BY incarnation`).toArray();
   }
@@ -288,8 +302,10 @@ export class Store {
 // keepsDisk are the causes after which a snapshot stays for the next start.
 const keepsDisk: readonly Cause[] = ["sleep", "idle", "start_failed"];
 
-// addColumn upgrades a table that an older Worker created.
-function addColumn(sql: SqlStorage, table: string, column: string, type: string): void {
+// addColumn upgrades a table that an older Worker created, and reports whether it did.
+function addColumn(sql: SqlStorage, table: string, column: string, type: string): boolean {
   const has = sql.exec<{ name: string }>(`PRAGMA table_info(${table})`).toArray();
-  if (!has.some(({ name }) => name === column)) sql.exec(`ALTER TABLE ${table} ADD COLUMN ${column} ${type}`);
+  if (has.some(({ name }) => name === column)) return false;
+  sql.exec(`ALTER TABLE ${table} ADD COLUMN ${column} ${type}`);
+  return true;
 }
