@@ -7,6 +7,9 @@ import (
 	"time"
 )
 
+// MaxExpiryConditions bounds the conditions of one environment or of one lease.
+const MaxExpiryConditions = 32
+
 // Condition reports an event in a game that ends leases: those of one agent, or all leases of the environment
 // whose expiry conditions contain its type.
 type Condition struct {

@@ -86,7 +86,7 @@ type EnvironmentSpec struct {
 	SleepMode        SleepMode         `json:"sleep_mode,omitempty" enum:"pause,stop"`
 	KeepDisk         bool              `json:"keep_disk,omitempty" doc:"Keeps the whole disk of a sandbox while it sleeps. On Cloudflare it needs the scheduling policy durable_object, and the default keeps only /data; a change applies to later generations. On Docker a sleeping sandbox always keeps its disk. Default false."`
 	CommandTimeout   Duration          `json:"command_timeout,omitempty" doc:"Time limit of commands that set none, 1s to 24h. Default 2m."`
-	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment."`
+	ExpiryConditions []string          `json:"expiry_conditions,omitempty" doc:"Conditions that end leases of this environment. At most 32."`
 	Env              map[string]string `json:"env,omitempty" doc:"Environment variables of every sandbox. Do not put secrets here."`
 	Secrets          []string          `json:"secrets,omitempty" doc:"Names of the secrets that every sandbox gets as files in /run/secrets. A new name requires a value in secret_values. A secret that is left out is deleted."`
 	Confinement      Confinement       `json:"confinement,omitzero" doc:"Isolation settings beyond those that every sandbox has."`
@@ -275,6 +275,9 @@ func (s EnvironmentSpec) leaseFields() []Field {
 	}
 	if d := *s.PostMortem; d < 0 || d > MaxPostMortem {
 		f = append(f, Field{"post_mortem", "must be between 0s (not kept) and " + MaxPostMortem.String()})
+	}
+	if n := len(s.ExpiryConditions); n > MaxExpiryConditions {
+		f = append(f, Field{"expiry_conditions", fmt.Sprintf("must be at most %d conditions, not %d", MaxExpiryConditions, n)})
 	}
 	for i, c := range s.ExpiryConditions {
 		f = checkCondition(f, fmt.Sprintf("expiry_conditions[%d]", i), c)

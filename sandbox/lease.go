@@ -68,7 +68,7 @@ type LeaseSettings struct {
 	TTL              *Duration `json:"ttl,omitempty"`
 	SleepAfter       *Duration `json:"sleep_after,omitempty"`
 	MaxLifetime      *Duration `json:"max_lifetime,omitempty" doc:"Fixed when the lease begins."`
-	ExpiryConditions []string  `json:"expiry_conditions,omitempty"`
+	ExpiryConditions []string  `json:"expiry_conditions,omitempty" doc:"Conditions that end this lease instead of those of the environment. At most 32."`
 	// Labels are in addition to those of the environment, see EffectiveLabels.
 	Labels map[string]string `json:"labels,omitempty" doc:"Labels in addition to those of the environment, whose values they cannot change. At most 32, without commas."`
 }

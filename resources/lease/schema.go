@@ -74,10 +74,11 @@ func attributes() map[string]schema.Attribute {
 				"If the lease lives, Terraform will destroy and recreate it.",
 				"If the lease lives, Terraform will destroy and recreate it.")),
 		"expiry_conditions": schema.SetAttribute{
-			MarkdownDescription: "Conditions that end this lease, such as `game.finished`. Default: those of the environment.",
-			Optional:            true,
-			ElementType:         types.StringType,
-			Validators:          []validator.Set{setvalidator.SizeAtLeast(1), given.NoNulls{}},
+			MarkdownDescription: "Conditions that end this lease, such as `game.finished`. At most 32. Default: those of the " +
+				"environment.",
+			Optional:    true,
+			ElementType: types.StringType,
+			Validators:  []validator.Set{setvalidator.SizeAtLeast(1), given.NoNulls{}},
 		},
 		"labels": schema.MapAttribute{
 			MarkdownDescription: "Labels of this lease, in addition to those of the environment, whose values they cannot " +

@@ -3,6 +3,7 @@ package cloudflare_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -93,6 +94,10 @@ func leaseRows(w *world) {
 	const settings = ` worker-1 1000 300s ["agent.death"]`
 	first := life(1)
 	check("active 1" + settings)
+	view := w.server.Query(fmt.Sprintf("SELECT view FROM sandboxes WHERE id = '%s'", first.SandboxID))
+	if got := fmt.Sprint(view); strings.Contains(got, "agent.death") || !strings.Contains(got, agent) {
+		w.Errorf("a list, whose size is limited, has the conditions of the sandbox: %s", got)
+	}
 	second := life(2)
 	check("active 2" + settings)
 	w.must(w.worker.Kill(w.Context(), first)) // late

@@ -526,7 +526,7 @@ class Environment(TypedDict):
     # stands for all that the operator allows by name and that are set. env overrides them. The engine shows
     # their values: use secrets for secrets.
     env_passthrough: NotRequired[list[str]]
-    # Conditions that end leases of this environment.
+    # Conditions that end leases of this environment. At most 32.
     expiry_conditions: NotRequired[list[str]]
     # missing: the engine pulls images that it does not have, those of companions too. Docker only. Default
     # never.
@@ -978,6 +978,7 @@ class LeasePage(TypedDict):
 
 
 class LeaseSettings(TypedDict):
+    # Conditions that end this lease instead of those of the environment. At most 32.
     expiry_conditions: NotRequired[list[str]]
     # Labels in addition to those of the environment, whose values they cannot change. At most 32, without
     # commas.
@@ -1234,7 +1235,7 @@ class PutEnvironment(TypedDict):
     # their values: use secrets for secrets.
     env_passthrough: NotRequired[list[str]]
     epoch: NotRequired[int]
-    # Conditions that end leases of this environment.
+    # Conditions that end leases of this environment. At most 32.
     expiry_conditions: NotRequired[list[str]]
     id: NotRequired[str]
     # missing: the engine pulls images that it does not have, those of companions too. Docker only. Default

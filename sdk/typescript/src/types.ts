@@ -485,7 +485,7 @@ export interface Environment {
   env_blocked?: string[];
   /** Environment variables of the service that are passed to sandboxes, read when a sandbox is created. * stands for all that the operator allows by name and that are set. env overrides them. The engine shows their values: use secrets for secrets. */
   env_passthrough?: string[];
-  /** Conditions that end leases of this environment. */
+  /** Conditions that end leases of this environment. At most 32. */
   expiry_conditions?: string[];
   /** missing: the engine pulls images that it does not have, those of companions too. Docker only. Default never. */
   image_pull?: "never" | "missing";
@@ -900,6 +900,7 @@ export interface LeasePage {
 }
 
 export interface LeaseSettings {
+  /** Conditions that end this lease instead of those of the environment. At most 32. */
   expiry_conditions?: string[];
   /** Labels in addition to those of the environment, whose values they cannot change. At most 32, without commas. */
   labels?: Record<string, string>;
@@ -1143,7 +1144,7 @@ export interface PutEnvironment {
   /** Environment variables of the service that are passed to sandboxes, read when a sandbox is created. * stands for all that the operator allows by name and that are set. env overrides them. The engine shows their values: use secrets for secrets. */
   env_passthrough?: string[];
   epoch?: number;
-  /** Conditions that end leases of this environment. */
+  /** Conditions that end leases of this environment. At most 32. */
   expiry_conditions?: string[];
   id?: string;
   /** missing: the engine pulls images that it does not have, those of companions too. Docker only. Default never. */

@@ -564,7 +564,7 @@ export class Sandbox extends DurableObject<Env> {
       return;
     }
     const [ledger = "", sandbox = ""] = told.name.split("/");
-    const view = row === null ? null : { ...this.standsAs(row), version };
+    const view = row === null ? null : listed({ ...this.standsAs(row), version });
     const lease = owes ? this.lease(told) : null;
     try {
       if (row === null) await this.data.remove(told.name);
@@ -629,6 +629,12 @@ const killed = "the sandbox was killed";
 // diskOf returns what answers say about a kept disk; undefined if the disk does not outlive a sleep.
 function diskOf(disk: KeptDisk | null) {
   return disk === null ? undefined : { saved_at: disk.saved_at, lost: disk.lost };
+}
+
+// listed returns a view for the copy. It has no conditions, because an answer to a list is limited, and only the lease's
+// row needs them.
+function listed<V extends { settings: Settings }>(view: V): V {
+  return { ...view, settings: { ...view.settings, expiry_conditions: [] } };
 }
 
 function absent(path: Path): Failure {
