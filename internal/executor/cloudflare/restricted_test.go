@@ -283,6 +283,23 @@ func TestALogHasEachLineOnceAndWhoseItIs(t *testing.T) {
 	}
 }
 
+// TestALogOfLongLinesIsReadInPages: an answer has at most 4 MiB.
+func TestALogOfLongLinesIsReadInPages(t *testing.T) {
+	n := newNetwork(t)
+	const rows, lines = 20, 200
+	n.server.Query(fmt.Sprintf(`WITH RECURSIVE batch(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM batch WHERE i < %d),
+		line(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM line WHERE i < %d)
+		INSERT INTO egress_lines (ledger, environment, run, last_line, batch, records)
+		SELECT '%s', '%s', 1, i * %d, i, (SELECT json_group_array(json_object('kind', 'closed', 'at', 1, 'sandbox', 's',
+			'detail', replace(hex(zeroblob(256)), '0', '€'))) FROM line) FROM batch`,
+		rows, lines, n.ref.LedgerID, n.ref.EnvironmentID, lines))
+	for i, l := range n.lines(rows*lines, func(l sandbox.EgressRecord) bool { return l.Run == 1 }) {
+		if l.Line != int64(i)+1 {
+			t.Fatalf("line %d is %d", i+1, l.Line)
+		}
+	}
+}
+
 // TestWhatASandboxOnCloudflareTriesToReachIsInTheLedger follows attempts from a deployment to the events of a
 // reconciler.
 func TestWhatASandboxOnCloudflareTriesToReachIsInTheLedger(t *testing.T) {

@@ -42,8 +42,10 @@ export type PlacedLine = Line & { run: number; line: number };
 // kept is how many lines of an environment the log keeps. The ledger reads them every few seconds.
 const kept = 100_000;
 
-// page is the maximum number of rows in one answer. maxLines is the maximum number of lines in a row.
+// page is the maximum number of rows in one answer, and pageSize that of their bytes: the client reads 4 MiB. The first
+// row, of at most 1 MiB, is always part of the answer. maxLines is the maximum number of lines in a row.
 const page = 20;
+const pageSize = 1 << 20;
 export const maxLines = 200;
 
 export class Networks {
@@ -112,7 +114,12 @@ export class Networks {
         ORDER BY run, last_line LIMIT ?5`)
       .bind(ledger, environment, run, line, page)
       .all<{ run: number; last_line: number; records: string }>();
-    return results.flatMap((row) => {
+    let size = 0;
+    const fits = ({ records }: { records: string }, i: number) => {
+      size += utf8.encode(records).length;
+      return size <= pageSize || i === 0;
+    };
+    return takeWhile(results, fits).flatMap((row) => {
       const all = JSON.parse(row.records) as Line[];
       const first = row.last_line - all.length + 1;
       return all.map((l, i) => ({ ...l, run: row.run, line: first + i })).filter((l) => row.run > run || l.line > line);
@@ -124,6 +131,14 @@ export class Networks {
     await prepare(this.db, schema);
     await removeRows(this.db, ["networks", "egress_lines"], ledger, environment);
   }
+}
+
+const utf8 = new TextEncoder();
+
+// takeWhile returns the elements before the first for which holds is false.
+function takeWhile<T>(all: T[], holds: (element: T, i: number) => boolean): T[] {
+  const end = all.findIndex((element, i) => !holds(element, i));
+  return end < 0 ? all : all.slice(0, end);
 }
 
 // parseEgress parses rules that the caller has validated (sandbox.Egress).
