@@ -131,3 +131,21 @@ func refusesCommands(w *world, h driver.Handle) {
 	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"true"}})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState)
 }
+
+// TestALateUploadLeavesNothing kills a sandbox while its /data is saved.
+func TestALateUploadLeavesNothing(t *testing.T) {
+	t.Parallel()
+	w := faulty(t, 0)
+	h := w.spawn(cloudflare.Limits{}, withFault("late upload"))
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		// The kill may end the command.
+		_, _ = w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "echo late > /data/note"}})
+	}()
+	testwait.Until(t, patience, "the upload begins", func() bool { return w.fault(h).Uploads == 1 })
+	w.must(w.worker.Kill(t.Context(), h))
+	<-ended
+	testwait.Until(t, patience, "the upload ends", func() bool { return w.fault(h).Uploaded == 1 })
+	testwait.Until(t, 20*time.Second, "nothing is saved", func() bool { return !w.fault(h).Saved })
+}

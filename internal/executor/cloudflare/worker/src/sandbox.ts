@@ -336,6 +336,11 @@ export class Sandbox extends DurableObject<Env> {
     await this.standing(() => this.data.save(row.name, "command")).catch((error: unknown) => {
       console.error(`sandbox ${row.name}: ${text(error)}`); // the next command or stop retries
     });
+    if (this.store.row() !== null) return;
+    // A kill waits for no save, so this one may have written /data after the kill had removed it. Telling the copy removes
+    // it again.
+    this.store.owe();
+    await this.tell();
   }
 
   // read returns the current /data if the container runs, otherwise the saved one.
