@@ -1,6 +1,7 @@
 package cloudflare_test
 
 import (
+	"context"
 	_ "embed" // a part of a Worker
 	"fmt"
 	"net/url"
@@ -130,6 +131,17 @@ func endsByAlarm(w *world, h driver.Handle) {
 func refusesCommands(w *world, h driver.Handle) {
 	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"true"}})
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonInvalidState)
+}
+
+// TestAKillDoesNotWaitForARestore: the guest may not answer, even once its container has ended.
+func TestAKillDoesNotWaitForARestore(t *testing.T) {
+	t.Parallel()
+	w := faulty(t, 0)
+	h := w.interruptedWake("silent", cloudflare.Limits{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	w.must(w.worker.Kill(ctx, h))
+	w.wantPeriods(h, cloudflare.CauseSleep, cloudflare.CauseKill)
 }
 
 // TestALateUploadLeavesNothing kills a sandbox while its /data is saved.

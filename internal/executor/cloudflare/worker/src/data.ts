@@ -4,7 +4,7 @@ import { Failure, text } from "./errors";
 import { concat, cpuOf, type Result } from "./frames";
 import { base64, type Key, work } from "./port";
 import type { Store } from "./store";
-import { inTime } from "./wait";
+import { inTime, whileRuns } from "./wait";
 
 // empty is the fingerprint of an empty /data (internal/guest/wire).
 export const empty = "empty";
@@ -23,6 +23,9 @@ const saves = {
   read: { limit: 4 * 2 ** 30, timeout: 120_000, end: false },
   stop: { limit: 4 * 2 ** 30, timeout: 600_000, end: true },
 };
+
+// restoreLimit is the timeout of a restore, in milliseconds.
+const restoreLimit = 600_000;
 
 // partSize is how much of an object this Worker buffers, in bytes. R2 requires parts of 5 MiB or more, all of one size.
 const partSize = 8 << 20;
@@ -73,7 +76,8 @@ export class Data {
       return archive.body;
     };
     const request = { op: "put", path: base64(directory), report_data: true };
-    const { data = "" } = await work(this.container, this.key, { request, input });
+    const restoring = work(this.container, this.key, { request, input });
+    const { data = "" } = await whileRuns(this.container, restoring, restoreLimit, "the guest");
     this.store.setSaved(data, this.store.savedAt());
   }
 

@@ -4,13 +4,10 @@
 import { asFailure, text } from "./errors";
 import type { Settings } from "./settings";
 import type { Store } from "./store";
-import { inTime } from "./wait";
+import { whileRuns } from "./wait";
 
 // saveLimit is the timeout of a snapshot, in milliseconds. Meanwhile the container runs and is billed.
 const saveLimit = 60_000;
-
-// endPoll is how often gone checks whether the container has ended, in milliseconds.
-const endPoll = 50;
 
 // life is how long the platform keeps a snapshot, in milliseconds: 30 days
 // (developers.cloudflare.com/containers/guides/snapshots, read 2026-11).
@@ -27,19 +24,12 @@ export class Disk {
   // on.
   async save(settings: Settings): Promise<void> {
     if (!settings.keep_disk) return;
-    let waiting = true;
-    // gone rejects once the container has ended: a kill waits for no snapshot.
-    const gone = async (): Promise<never> => {
-      while (waiting && this.container.running) await scheduler.wait(endPoll);
-      throw new Error("the container has ended");
-    };
     try {
-      const { id } = await inTime(Promise.race([this.container.snapshotContainer(), gone()]), saveLimit, "the platform");
+      const saving = this.container.snapshotContainer();
+      const { id } = await whileRuns(this.container, saving, saveLimit, "the platform");
       this.store.keepDisk(id, imageOf(settings), this.now());
     } catch (error) {
       this.store.loseDisk(`its snapshot failed: ${text(error)}`);
-    } finally {
-      waiting = false;
     }
   }
 

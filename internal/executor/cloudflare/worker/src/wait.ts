@@ -18,3 +18,20 @@ export async function inTime<T>(promise: Promise<T>, ms: number, who: string): P
   if (!(await within(promise, ms))) throw new Error(`${who} did not answer within ${ms / 1000} s`);
   return promise;
 }
+
+// endPoll is how often whileRuns checks whether the container has ended, in milliseconds.
+const endPoll = 50;
+
+// whileRuns is inTime that also fails once the container has ended, so that a kill waits for nothing else.
+export async function whileRuns<T>(container: Container, promise: Promise<T>, ms: number, who: string): Promise<T> {
+  let waiting = true;
+  const gone = async (): Promise<never> => {
+    while (waiting && container.running) await scheduler.wait(endPoll);
+    throw new Error("the container has ended");
+  };
+  try {
+    return await inTime(Promise.race([promise, gone()]), ms, who);
+  } finally {
+    waiting = false;
+  }
+}
