@@ -31,8 +31,11 @@ now += 10_000;
 await Promise.all(held);
 for (let i = 0; i < 3; i++) await attempts.flush(who);
 const lines = [...batches.values()].flat();
+now += 3600_000; // the ends of the open ones were lost
+const later = "id" in (await attempts.decide(who, target("good.test")));
 console.log(JSON.stringify({
   open,
+  later,
   lines: lines.filter((l) => l.kind === "closed").length,
   unique: new Set(lines.filter((l) => l.kind === "closed").map((l) => l.attempt)).size,
   dropped: lines.filter((l) => l.kind === "dropped").reduce((sum, l) => sum + l.count, 0),

@@ -39,8 +39,10 @@ interface Open extends Target {
 // rulesHold is how long rules are cached, in milliseconds. Changed rules take effect within this time.
 const rulesHold = 2000;
 
-// maxOpen bounds the concurrent attempts of a sandbox.
+// maxOpen bounds the concurrent attempts of a sandbox. An older attempt than openLife, in milliseconds, leaves room for
+// new ones: its end may never be reported, because the platform cancels a request whose client has gone.
 const maxOpen = 256;
+const openLife = 3600_000;
 
 // perSecond and burst limit how many lines a sandbox logs. Lines above the limit are dropped, and the log records how
 // many.
@@ -84,6 +86,7 @@ export class Attempts {
   }
 
   private async refusal(who: Who, { protocol, host, port, upgrade }: Target): Promise<Refusal | null> {
+    if (this.open.size > maxOpen) this.expire(who);
     if (this.open.size > maxOpen) {
       return { reason: "too_many_connections", detail: `the sandbox has ${maxOpen} open requests: end one first` };
     }
@@ -103,6 +106,14 @@ export class Attempts {
       return { reason: "upgrade_refused", detail };
     }
     return null;
+  }
+
+  // expire ends attempts whose end was never reported.
+  private expire(who: Who): void {
+    for (const [id, { began }] of this.open) {
+      if (began > this.now() - openLife) return; // the oldest come first
+      this.ended(who, id, { sent: 0, received: 0 });
+    }
   }
 
   private current({ ledger, environment }: Who): Promise<Egress | null> {
