@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"regexp"
@@ -44,35 +43,84 @@ type request struct {
 	stream, hide bool
 }
 
-// object is a JSON object. Encoding it again removes duplicate keys, so that the upstream sees what was checked.
+// object is a JSON object. Its values are parts of the text that it was parsed from. Encoding it again removes duplicate
+// keys, so that the upstream sees what was checked.
 type object map[string]json.RawMessage
 
 // parameterName matches all parameters. Some upstreams ignore the case of names. With another spelling, they could see
 // an unchecked parameter.
 var parameterName = regexp.MustCompile(`^[a-z0-9_.:-]{1,128}$`)
 
+// maxParts limits the members of an object and the items of a list that are checked one by one, because each takes more
+// memory than its text. OpenAI allows 128 tools (read 2026-11).
+const maxParts = 512
+
 func parseObject(b []byte) (object, error) {
-	d := json.NewDecoder(bytes.NewReader(b))
-	var o object
-	if err := d.Decode(&o); err != nil {
+	var nothing struct{} // so that the check of the syntax keeps no values
+	if err := json.Unmarshal(b, &nothing); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
 			return nil, fmt.Errorf("it is not valid JSON: %w", syntax)
 		}
 		return nil, errors.New("it is not a JSON object")
 	}
-	if o == nil {
+	if string(bytes.TrimSpace(b)) == "null" {
 		return nil, errors.New("it is null")
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("more follows the JSON object")
-	}
-	for key := range o {
+	o, n := object{}, 0
+	for part := range parts(b) {
+		if n++; n > maxParts {
+			return nil, fmt.Errorf("it has more than %d members", maxParts)
+		}
+		end := endOfString(part, 0) + 1
+		key := unescape(part[1 : end-1])
 		if !parameterName.MatchString(key) {
 			return nil, fmt.Errorf("%.128q is not the name of a parameter: names are lower-case letters, digits and '_'", key)
 		}
+		_, value, _ := bytes.Cut(part[end:], []byte{':'})
+		o[key] = bytes.TrimSpace(value)
 	}
 	return o, nil
+}
+
+// parts yields the parts of a valid object or list between its commas.
+func parts(b []byte) func(yield func(json.RawMessage) bool) {
+	return func(yield func(json.RawMessage) bool) {
+		depth, begin := 0, 0
+		for i := 0; i < len(b); i++ {
+			end := false
+			switch b[i] {
+			case '"':
+				i = endOfString(b, i)
+			case '{', '[':
+				if depth++; depth == 1 {
+					begin = i + 1
+				}
+			case '}', ']':
+				depth--
+				end = depth == 0
+			case ',':
+				end = depth == 1
+			}
+			if !end {
+				continue
+			}
+			if part := bytes.TrimSpace(b[begin:i]); len(part) > 0 && !yield(part) {
+				return
+			}
+			begin = i + 1
+		}
+	}
+}
+
+// endOfString returns the index of the closing quote of the string that begins at i.
+func endOfString(b []byte, i int) int {
+	for i++; i < len(b) && b[i] != '"'; i++ {
+		if b[i] == '\\' {
+			i++
+		}
+	}
+	return min(i, len(b))
 }
 
 // has reports whether a member is present and not null.
@@ -84,9 +132,31 @@ func (o object) read(key string, v any) *refusal {
 		return nil
 	}
 	if err := json.Unmarshal(o[key], v); err != nil {
-		return refuse(http.StatusBadRequest, codeInvalid, "%s has a value of a wrong type: use %s", key, typeOf(v))
+		return wrongType(key, typeOf(v))
 	}
 	return nil
+}
+
+func wrongType(key, want string) *refusal {
+	return refuse(http.StatusBadRequest, codeInvalid, "%s has a value of a wrong type: use %s", key, want)
+}
+
+// items returns the items of a list; none if it is absent or null.
+func (o object) items(key string) ([]json.RawMessage, *refusal) {
+	if !o.has(key) {
+		return nil, nil
+	}
+	if o[key][0] != '[' {
+		return nil, wrongType(key, "a list")
+	}
+	var items []json.RawMessage
+	for item := range parts(o[key]) {
+		if len(items) == maxParts {
+			return nil, refuse(http.StatusBadRequest, codeInvalid, "%s has more than %d items: use fewer", key, maxParts)
+		}
+		items = append(items, item)
+	}
+	return items, nil
 }
 
 func typeOf(v any) string {
@@ -97,12 +167,8 @@ func typeOf(v any) string {
 		return "true or false"
 	case *int64:
 		return "a whole number"
-	case *object:
-		return "an object"
-	case *[]string:
-		return "a list of strings"
 	default:
-		return "a list of objects"
+		return "a list of strings"
 	}
 }
 
@@ -112,7 +178,12 @@ func (o object) encode() []byte {
 	for key, value := range o {
 		size += len(key) + len(value) + 4
 	}
-	b := append(make([]byte, 0, size), '{')
+	return o.appendTo(make([]byte, 0, size))
+}
+
+// appendTo appends the object as JSON, which is not longer than the text that it was parsed from.
+func (o object) appendTo(b []byte) []byte {
+	b = append(b, '{')
 	for i, key := range slices.Sorted(maps.Keys(o)) {
 		if i > 0 {
 			b = append(b, ',')
@@ -199,10 +270,11 @@ func checkTools(o object, d dialect) *refusal {
 	if !o.has("tools") {
 		return nil
 	}
-	var tools []json.RawMessage
-	if bad := o.read("tools", &tools); bad != nil {
+	tools, bad := o.items("tools")
+	if bad != nil {
 		return bad
 	}
+	list := append(make([]byte, 0, len(o["tools"])), '[')
 	for i, text := range tools {
 		tool, err := parseObject(text)
 		if err != nil {
@@ -215,18 +287,13 @@ func checkTools(o object, d dialect) *refusal {
 		if !toolAllowed(kind, d) {
 			return unsupported("tools of type %.64q are not supported", kind)
 		}
-		tools[i] = tool.encode()
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = tool.appendTo(list)
 	}
-	o["tools"] = slices.Concat([]byte{'['}, bytes.Join(rawBytes(tools), []byte{','}), []byte{']'})
+	o["tools"] = append(list, ']')
 	return nil
-}
-
-func rawBytes(list []json.RawMessage) [][]byte {
-	all := make([][]byte, len(list))
-	for i, b := range list {
-		all[i] = b
-	}
-	return all
 }
 
 func toolAllowed(kind string, d dialect) bool {
@@ -239,14 +306,15 @@ func toolAllowed(kind string, d dialect) bool {
 }
 
 func checkAPI(o object, api sandbox.LLMAPI, d dialect) *refusal {
-	if o.has("modalities") {
-		var list []string
-		if bad := o.read("modalities", &list); bad != nil {
-			return bad
-		}
-		if slices.ContainsFunc(list, func(m string) bool { return m != "text" }) {
-			return unsupported("modalities other than text are not supported")
-		}
+	if _, bad := o.items("modalities"); bad != nil { // before they are decoded, because of its limit
+		return bad
+	}
+	var modalities []string
+	if bad := o.read("modalities", &modalities); bad != nil {
+		return bad
+	}
+	if slices.ContainsFunc(modalities, func(m string) bool { return m != "text" }) {
+		return unsupported("modalities other than text are not supported")
 	}
 	switch {
 	case api == sandbox.LLMOpenRouter && o.has("route"):
@@ -273,12 +341,8 @@ func (q *request) setStream(o object, api sandbox.LLMAPI, d dialect) *refusal {
 	options := object{}
 	var asked bool
 	if o.has("stream_options") {
-		var text json.RawMessage
-		if bad := o.read("stream_options", &text); bad != nil {
-			return bad
-		}
 		var err error
-		if options, err = parseObject(text); err != nil {
+		if options, err = parseObject(o["stream_options"]); err != nil {
 			return refuse(http.StatusBadRequest, codeInvalid, "stream_options cannot be read: %s", err)
 		}
 		if bad := options.read("include_usage", &asked); bad != nil {
@@ -410,13 +474,8 @@ func stringsIn(b []byte) func(yield func(text []byte, key bool) bool) {
 			if b[i] != '"' {
 				continue
 			}
-			begin := i + 1
-			for i = begin; i < len(b) && b[i] != '"'; i++ {
-				if b[i] == '\\' {
-					i++
-				}
-			}
-			end := min(i, len(b))
+			begin, end := i+1, endOfString(b, i)
+			i = end
 			next := bytes.TrimLeft(b[min(end+1, len(b)):], " \t\r\n")
 			if !yield(b[begin:end], len(next) > 0 && next[0] == ':') {
 				return

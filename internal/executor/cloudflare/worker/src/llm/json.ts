@@ -1,7 +1,7 @@
 // Splits JSON into members without decoding their values, so that numbers and texts reach the upstream as they were
 // sent. The Go side is object in internal/gateway/llm/request.go.
 
-import { refuse } from "./refusal";
+import { type Refused, refuse } from "./refusal";
 
 // Members are the members of an object by name; each value is JSON.
 export type Members = Map<string, string>;
@@ -9,6 +9,10 @@ export type Members = Map<string, string>;
 // parameterName is the form of all parameters. Some upstreams ignore the case of names: with another spelling, they
 // could see a parameter that was not checked.
 const parameterName = /^[a-z0-9_.:-]{1,128}$/;
+
+// maxParts limits the members of an object and the items of a list that are checked one by one, because each takes more
+// memory than its text. OpenAI allows 128 tools (read 2026-11).
+const maxParts = 512;
 
 // membersOf parses an object. It throws a text that says what is wrong. A duplicate key keeps the last value.
 export function membersOf(text: string): Members {
@@ -21,7 +25,9 @@ export function membersOf(text: string): Members {
   if (value === null) throw "it is null";
   if (typeof value !== "object" || Array.isArray(value)) throw "it is not a JSON object";
   const members: Members = new Map();
+  let n = 0;
   for (const piece of pieces(text)) {
+    if (++n > maxParts) throw `it has more than ${maxParts} members`;
     const end = endOfString(piece, 0) + 1;
     const key = JSON.parse(piece.slice(0, end)) as string;
     if (!parameterName.test(key)) {
@@ -30,11 +36,6 @@ export function membersOf(text: string): Members {
     members.set(key, piece.slice(piece.indexOf(":", end) + 1).trim());
   }
   return members;
-}
-
-// itemsOf splits a valid list.
-export function itemsOf(text: string): string[] {
-  return [...pieces(text)];
 }
 
 // encode returns the object as JSON. The upstream gets what was checked, without duplicate keys.
@@ -52,7 +53,6 @@ const kinds = {
   string: ["a string", (v: unknown) => typeof v === "string"],
   boolean: ["true or false", (v: unknown) => typeof v === "boolean"],
   integer: ["a whole number", (_: unknown, text: string) => /^-?\d+$/.test(text) && Number.isSafeInteger(Number(text))],
-  list: ["a list of objects", (v: unknown) => Array.isArray(v)],
   strings: ["a list of strings", (v: unknown) => Array.isArray(v) && v.every((s) => typeof s === "string" || s === null)],
 } as const;
 
@@ -60,15 +60,31 @@ const kinds = {
 export function read(members: Members, key: string, kind: "string"): string | null;
 export function read(members: Members, key: string, kind: "boolean"): boolean | null;
 export function read(members: Members, key: string, kind: "integer"): number | null;
-export function read(members: Members, key: string, kind: "list"): unknown[] | null;
 export function read(members: Members, key: string, kind: "strings"): string[] | null;
 export function read(members: Members, key: string, kind: keyof typeof kinds): unknown {
   const text = members.get(key);
   if (text === undefined || text === "null") return null;
   const value: unknown = JSON.parse(text);
   const [must, holds] = kinds[kind];
-  if (!holds(value, text)) throw refuse(400, "invalid", `${key} has a value of a wrong type: use ${must}`);
+  if (!holds(value, text)) throw wrongType(key, must);
   return value;
+}
+
+function wrongType(key: string, must: string): Refused {
+  return refuse(400, "invalid", `${key} has a value of a wrong type: use ${must}`);
+}
+
+// itemsOf returns the items of a list, as JSON; null if it is absent or null.
+export function itemsOf(members: Members, key: string): string[] | null {
+  const text = members.get(key) ?? "null";
+  if (text === "null") return null;
+  if (!text.startsWith("[")) throw wrongType(key, "a list");
+  const items: string[] = [];
+  for (const piece of pieces(text)) {
+    if (items.length === maxParts) throw refuse(400, "invalid", `${key} has more than ${maxParts} items: use fewer`);
+    items.push(piece);
+  }
+  return items;
 }
 
 // stringsIn yields the strings in valid JSON without their quotes, and whether each is a key.

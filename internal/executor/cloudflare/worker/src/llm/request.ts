@@ -80,14 +80,13 @@ function checkCommon(o: Members): void {
 
 // checkTools refuses tools that the upstream itself runs and charges for. It encodes the tools again.
 function checkTools(o: Members, dialect: Dialect): void {
-  if (read(o, "tools", "list") === null) return;
-  const tools = itemsOf(o.get("tools") ?? "[]").map((text, i) => {
+  const tools = itemsOf(o, "tools")?.map((text, i) => {
     const tool = object(() => membersOf(text), `tool ${i + 1}`);
     const kind = read(tool, "type", "string") ?? "";
     if (!toolAllowed(kind, dialect)) throw unsupported(`tools of type ${kind.slice(0, 64)} are not supported`);
     return encode(tool);
   });
-  o.set("tools", `[${tools.join(",")}]`);
+  if (tools !== undefined) o.set("tools", `[${tools.join(",")}]`);
 }
 
 // ofAnthropic reports whether requests have the form of Anthropic's messages.
@@ -99,6 +98,7 @@ function toolAllowed(kind: string, dialect: Dialect): boolean {
 }
 
 function checkApi(o: Members, api: Api, dialect: Dialect): void {
+  itemsOf(o, "modalities"); // before they are decoded, because of its limit
   if (read(o, "modalities", "strings")?.some((m) => m !== "text")) {
     throw unsupported("modalities other than text are not supported");
   }
