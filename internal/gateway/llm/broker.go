@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"reflect"
 	"slices"
 	"sync"
@@ -72,6 +73,9 @@ const (
 	bodyCopies = 3
 )
 
+// maxCalls limits the concurrent calls of a sandbox.
+const maxCalls = 128
+
 // Time limits of requests.
 const (
 	defaultIdle = 15 * time.Minute
@@ -98,8 +102,14 @@ type Broker struct {
 	hash    string
 	routes  map[string]*upstream
 	private []string
+	shares  map[string]*share // by sandbox, while it has calls
 	closed  bool
 	calls   sync.WaitGroup
+}
+
+// share is what a sandbox uses of the gateway.
+type share struct {
+	calls int // guarded by Broker.mu
 }
 
 // Open returns a broker without routes. It records calls that an earlier gateway left running as interrupted.
@@ -116,6 +126,7 @@ func Open(o Options) (*Broker, error) {
 	}
 	b := &Broker{
 		options: o, book: book, lines: newDialing(), bodies: semaphore.NewWeighted(maxBodies), routes: map[string]*upstream{},
+		shares: map[string]*share{},
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b, nil
@@ -245,6 +256,32 @@ func (b *Broker) release(u *upstream) {
 		u.transport.CloseIdleConnections()
 	}
 	b.calls.Done()
+}
+
+// enter counts a call of a sandbox, and returns the sandbox's share. Each enter without a refusal needs a leave.
+func (b *Broker) enter(sandbox string) (*share, *refusal) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.shares[sandbox]
+	if s == nil {
+		s = &share{}
+		b.shares[sandbox] = s
+	}
+	if s.calls == maxCalls {
+		return nil, refuse(http.StatusServiceUnavailable, codeBusy,
+			"the sandbox has too many calls under way: try again").again(time.Second)
+	}
+	s.calls++
+	return s, nil
+}
+
+func (b *Broker) leave(sandbox string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s := b.shares[sandbox]
+	if s.calls--; s.calls == 0 {
+		delete(b.shares, sandbox)
+	}
 }
 
 // errIdle ends a call whose upstream sends nothing.

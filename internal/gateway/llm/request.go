@@ -43,8 +43,8 @@ type request struct {
 	stream, hide bool
 }
 
-// object is a JSON object. Its values are parts of the text that it was parsed from. Encoding it again removes duplicate
-// keys, so that the upstream sees what was checked.
+// object is a JSON object. Its values are parts of the text that it was parsed from. Encoding it again removes
+// duplicate keys, so that the upstream sees what was checked.
 type object map[string]json.RawMessage
 
 // parameterName matches all parameters. Some upstreams ignore the case of names. With another spelling, they could see

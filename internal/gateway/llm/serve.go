@@ -93,6 +93,10 @@ func (x *exchange) serve() (abort bool, _ *refusal) {
 	if x.line.LeaseID == "" {
 		return false, unavailable("the sandbox has no lease that the call could be charged to: acquire a lease first")
 	}
+	if _, bad := x.broker.enter(x.line.SandboxID); bad != nil {
+		return false, bad
+	}
+	defer x.broker.leave(x.line.SandboxID)
 	defer x.weigh(0)
 	body, bad := x.read()
 	if bad != nil {

@@ -33,6 +33,8 @@ const (
 	pingTime  = 15 * time.Second
 
 	maxAnswerHeader = 64 << 10
+	// maxUnreadAnswer limits what the gateway keeps of an answer while the client does not read it. Go's default is 4 MiB.
+	maxUnreadAnswer = 256 << 10
 )
 
 // upstream has the connections to a route's upstream.
@@ -102,7 +104,9 @@ func (u *upstream) newTransport(roots *x509.CertPool) *http.Transport {
 		MaxIdleConnsPerHost:    64,
 		IdleConnTimeout:        idleTime,
 		ForceAttemptHTTP2:      true,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingEvery, PingTimeout: pingTime},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingEvery, PingTimeout: pingTime, MaxReceiveBufferPerStream: maxUnreadAnswer,
+		},
 	}
 	if u.base.Scheme == "http" {
 		t.Proxy, t.IdleConnTimeout = u.dialer.Proxy, idleTimePlain
