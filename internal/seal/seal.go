@@ -28,6 +28,7 @@ import (
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/private"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/wholefile"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -301,7 +302,7 @@ func parse(words []string) (key, bool) {
 }
 
 // generate creates a key file with one new key unless the file exists. If several programs do so at the same time, one
-// succeeds. No reader sees half of the file.
+// succeeds. No reader sees half of the file, and it survives a crash of the machine.
 func generate(file string) (err error) {
 	raw := make([]byte, keySize)
 	_, _ = rand.Read(raw) // never fails since Go 1.24
@@ -320,6 +321,9 @@ func generate(file string) (err error) {
 	}
 	if err := os.Link(f.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
 		return sandbox.Errorf(sandbox.Unavailable, "making %s: %w", file, err)
+	}
+	if err := wholefile.Sync(dir); err != nil { // also if another program has made the file and not synced it yet
+		return sandbox.Errorf(sandbox.Unavailable, "making the name of %s durable: %w", file, err)
 	}
 	return nil
 }
