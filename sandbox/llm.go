@@ -63,7 +63,7 @@ type LLMModel struct {
 	CacheWrite      *NanoUSD `json:"cache_write_usd_per_million,omitempty" doc:"US dollars for a million input tokens that the upstream puts into its cache. Default: twice input_usd_per_million for anthropic, the most that it charges; otherwise input_usd_per_million."`
 	Output          NanoUSD  `json:"output_usd_per_million" doc:"US dollars for a million output tokens, those of reasoning included."`
 	MaxInputTokens  int64    `json:"max_input_tokens,omitempty" doc:"The most input tokens of a call. Default 200000."`
-	MaxOutputTokens int64    `json:"max_output_tokens,omitempty" doc:"The most output tokens of a call that sets no limit itself. Default 32768."`
+	MaxOutputTokens int64    `json:"max_output_tokens,omitempty" doc:"The most output tokens of a call. A call that asks for more is refused. Default 32768."`
 }
 
 // Defaults of a model's bounds.

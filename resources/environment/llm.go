@@ -121,8 +121,8 @@ func llmModelAttributes() map[string]schema.Attribute {
 			"`input_usd_per_million`, twice that for `anthropic`."),
 		"max_input_tokens": bound("The most input tokens of a call, 1 to 10000000. A call whose usage is unknown costs " +
 			"what its bounds cost. Default: `200000`."),
-		"max_output_tokens": bound("The most output tokens of a call that sets no limit itself, 1 to 10000000. " +
-			"Default: `32768`."),
+		"max_output_tokens": bound("The most output tokens of a call, 1 to 10000000. A call that asks for more is " +
+			"refused. Default: `32768`."),
 	}
 }
 

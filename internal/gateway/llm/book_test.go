@@ -198,7 +198,11 @@ func TestFiftyLeasesThatRaceExceedTheBudgetByOneCallAtMost(t *testing.T) {
 	w := newWorld(t)
 	const tokens = 5000
 	w.out.serve(say(fmt.Sprintf(`{"usage":{"prompt_tokens":1,"completion_tokens":%d}}`, tokens)))
-	w.set(limited(sandbox.LLMLimits{}, sandbox.LLMLimits{USD: sandbox.USD}))
+	c := limited(sandbox.LLMLimits{}, sandbox.LLMLimits{USD: sandbox.USD})
+	m := modelM()
+	m.MaxOutputTokens = tokens
+	c.Routes["main"].Models["m"] = m
+	w.set(c)
 	body := fmt.Sprintf(`{"model":"m","messages":[],"max_tokens":%d}`, tokens)
 	var callers sync.WaitGroup
 	var reserved atomic.Int64

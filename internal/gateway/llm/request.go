@@ -360,8 +360,8 @@ func (q *request) setStream(o object, api sandbox.LLMAPI, d dialect) *refusal {
 
 // Bounds of the use of a request.
 const (
-	maxOutput  = 10_000_000
-	maxChoices = 128
+	// maxChoices keeps the reservation of one call in proportion to its model's max_output_tokens.
+	maxChoices = 16
 	// besides are the tokens that an upstream adds to the text of a request: the format of messages and, for tools, a
 	// prompt that describes their use. Anthropic's prompt is the longest, with less than 1,500 tokens (read 2026-11).
 	besides      = 64
@@ -417,8 +417,9 @@ func outputBound(o object, m sandbox.LLMModel, d dialect) (int64, *refusal) {
 		if bad := o.read(name, &n); bad != nil {
 			return 0, bad
 		}
-		if n < 1 || n > maxOutput {
-			return 0, refuse(http.StatusBadRequest, codeInvalid, "%s must be between 1 and %d, not %d", name, maxOutput, n)
+		if n < 1 || n > m.MaxOutputTokens {
+			return 0, refuse(http.StatusBadRequest, codeInvalid, "%s must be between 1 and %d, which is "+
+				"max_output_tokens of the model in the environment's route, not %d", name, m.MaxOutputTokens, n)
 		}
 		most = max(most, n)
 	}

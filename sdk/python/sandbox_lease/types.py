@@ -832,7 +832,7 @@ class LLMModel(TypedDict):
     cached_input_usd_per_million: NotRequired[str]
     # The most input tokens of a call. Default 200000.
     max_input_tokens: NotRequired[int]
-    # The most output tokens of a call that sets no limit itself. Default 32768.
+    # The most output tokens of a call. A call that asks for more is refused. Default 32768.
     max_output_tokens: NotRequired[int]
 
 

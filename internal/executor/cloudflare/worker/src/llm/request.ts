@@ -128,9 +128,8 @@ function setStream(o: Members, api: Api, dialect: Dialect): { stream: boolean; h
   return { stream, hide: api === "openai" };
 }
 
-// maxOutput and maxChoices bound what a request asks for.
-const maxOutput = 10_000_000;
-const maxChoices = 128;
+// maxChoices keeps the reservation of one call in proportion to its model's max_output_tokens.
+const maxChoices = 16;
 
 // besides and besidesTools are tokens that an upstream adds to a request: for the format of messages, and for a prompt
 // that describes the use of tools. Anthropic's prompt is the longest, with less than 1,500 tokens (read 2026-11).
@@ -169,7 +168,10 @@ function outputBound(o: Members, m: Model, dialect: Dialect): number {
   for (const name of outputNames[dialect]) {
     const n = read(o, name, "integer");
     if (n === null) continue;
-    if (n < 1 || n > maxOutput) throw refuse(400, "invalid", `${name} must be between 1 and ${maxOutput}, not ${n}`);
+    if (n < 1 || n > m.max_output_tokens) {
+      const message = `${name} must be between 1 and ${m.max_output_tokens}, which is max_output_tokens of the model`;
+      throw refuse(400, "invalid", `${message} in the environment's route, not ${n}`);
+    }
     most = Math.max(most, n);
   }
   const choices = read(o, "n", "integer") ?? 1;
