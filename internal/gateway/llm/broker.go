@@ -65,12 +65,18 @@ type Options struct {
 	SegmentBytes, MaxUnread int64
 }
 
-// Limits of memory. maxBodies limits all bodies of requests together.
+// Limits of memory, in bytes. A body takes memory while it arrives, which may be slowly, and until the upstream
+// answers.
 const (
 	maxBody   = 16 << 20
-	maxBodies = 64 << 20
-	// bodyCopies is the number of a body's copies in memory during its check.
+	maxBodies = 64 << 20 // for the bodies of all sandboxes
+	// maxShare is for the bodies of one sandbox. It is more than maxBody, because a body of unknown size takes that much
+	// while it arrives.
+	maxShare = 24 << 20
+	// bodyCopies is the number of a body's copies in memory during its check, which waits for nothing. maxChecks limits
+	// all copies but the first.
 	bodyCopies = 3
+	maxChecks  = (bodyCopies - 1) * maxBody
 )
 
 // maxCalls limits the concurrent calls of a sandbox.
@@ -92,8 +98,9 @@ type Broker struct {
 	options Options
 	book    *book
 	lines   *dialing
-	bodies  *semaphore.Weighted
-	ctx     context.Context // ends with the broker
+	bodies  *semaphore.Weighted // maxBodies
+	checks  *semaphore.Weighted // maxChecks
+	ctx     context.Context     // ends with the broker
 	cancel  context.CancelFunc
 
 	setting sync.Mutex // serializes changes of the routes
@@ -109,7 +116,8 @@ type Broker struct {
 
 // share is what a sandbox uses of the gateway.
 type share struct {
-	calls int // guarded by Broker.mu
+	calls  int                 // guarded by Broker.mu
+	bodies *semaphore.Weighted // maxShare
 }
 
 // Open returns a broker without routes. It records calls that an earlier gateway left running as interrupted.
@@ -125,8 +133,8 @@ func Open(o Options) (*Broker, error) {
 		return nil, err
 	}
 	b := &Broker{
-		options: o, book: book, lines: newDialing(), bodies: semaphore.NewWeighted(maxBodies), routes: map[string]*upstream{},
-		shares: map[string]*share{},
+		options: o, book: book, lines: newDialing(), bodies: semaphore.NewWeighted(maxBodies),
+		checks: semaphore.NewWeighted(maxChecks), routes: map[string]*upstream{}, shares: map[string]*share{},
 	}
 	b.ctx, b.cancel = context.WithCancel(context.Background())
 	return b, nil
@@ -264,7 +272,7 @@ func (b *Broker) enter(sandbox string) (*share, *refusal) {
 	defer b.mu.Unlock()
 	s := b.shares[sandbox]
 	if s == nil {
-		s = &share{}
+		s = &share{bodies: semaphore.NewWeighted(maxShare)}
 		b.shares[sandbox] = s
 	}
 	if s.calls == maxCalls {

@@ -72,7 +72,8 @@ type exchange struct {
 	path     string
 	dialect  dialect
 
-	weight int64 // acquired from Broker.bodies
+	share  *share
+	weight int64 // acquired from Broker.bodies and from the share
 	most   sandbox.LLMTokens
 	line   line
 	begun  bool // the journal has the call's beginning, but not its end
@@ -93,7 +94,8 @@ func (x *exchange) serve() (abort bool, _ *refusal) {
 	if x.line.LeaseID == "" {
 		return false, unavailable("the sandbox has no lease that the call could be charged to: acquire a lease first")
 	}
-	if _, bad := x.broker.enter(x.line.SandboxID); bad != nil {
+	var bad *refusal
+	if x.share, bad = x.broker.enter(x.line.SandboxID); bad != nil {
 		return false, bad
 	}
 	defer x.broker.leave(x.line.SandboxID)
@@ -102,7 +104,7 @@ func (x *exchange) serve() (abort bool, _ *refusal) {
 	if bad != nil {
 		return false, bad
 	}
-	q, bad := parse(body, x.upstream.route, x.line.Route, endpoint{x.path, x.dialect})
+	q, bad := x.check(body)
 	if bad != nil {
 		return false, bad
 	}
@@ -118,8 +120,39 @@ func (x *exchange) serve() (abort bool, _ *refusal) {
 func (x *exchange) weigh(n int64) {
 	if n < x.weight {
 		x.broker.bodies.Release(x.weight - n)
+		x.share.bodies.Release(x.weight - n)
 		x.weight = n
 	}
+}
+
+// acquire waits for memory for n bytes, first for that of the sandbox.
+func (x *exchange) acquire(ctx context.Context, n int64) *refusal {
+	if err := x.share.bodies.Acquire(ctx, n); err != nil {
+		return noMemory("the sandbox")
+	}
+	if err := x.broker.bodies.Acquire(ctx, n); err != nil {
+		x.share.bodies.Release(n)
+		return noMemory("other sandboxes")
+	}
+	x.weight = n
+	return nil
+}
+
+func noMemory(of string) *refusal {
+	return refuse(http.StatusServiceUnavailable, codeBusy,
+		"the gateway has no memory for the request, because of other calls of %s: try again", of).again(time.Second)
+}
+
+// check waits for the memory of a check, and checks the body.
+func (x *exchange) check(body []byte) (*request, *refusal) {
+	ctx, cancel := context.WithTimeout(x.r.Context(), bodyWait)
+	defer cancel()
+	n := int64(len(body)) * (bodyCopies - 1)
+	if err := x.broker.checks.Acquire(ctx, n); err != nil {
+		return nil, noMemory("all sandboxes")
+	}
+	defer x.broker.checks.Release(n)
+	return parse(body, x.upstream.route, x.line.Route, endpoint{x.path, x.dialect})
 }
 
 // read waits for memory, then reads the body.
@@ -135,17 +168,13 @@ func (x *exchange) read() ([]byte, *refusal) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), bodyWait)
 	defer cancel()
-	if err := x.broker.bodies.Acquire(ctx, size*bodyCopies); err != nil {
-		return nil, refuse(http.StatusServiceUnavailable, codeBusy,
-			"the gateway has no memory for the request, because of other calls: try again").again(time.Second)
+	if bad := x.acquire(ctx, size); bad != nil {
+		return nil, bad
 	}
-	x.weight = size * bodyCopies
 	limit := bodyTime + time.Duration(size>>20)*bodyTimeMiB
 	_ = x.control.SetReadDeadline(time.Now().Add(limit)) // as above
 	var b bytes.Buffer
-	if r.ContentLength > 0 {
-		b.Grow(int(size) + bytes.MinRead)
-	}
+	b.Grow(int(size) + bytes.MinRead) // growing it later would take more than was acquired
 	_, err := b.ReadFrom(io.LimitReader(r.Body, maxBody+1))
 	switch {
 	case errors.Is(err, os.ErrDeadlineExceeded):
@@ -156,7 +185,6 @@ func (x *exchange) read() ([]byte, *refusal) {
 		return nil, x.tooLarge()
 	}
 	_ = x.control.SetReadDeadline(time.Time{}) // the server continues to watch the connection
-	x.weigh(int64(b.Len()) * bodyCopies)
 	return b.Bytes(), nil
 }
 

@@ -2,9 +2,11 @@ package llm_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,4 +91,49 @@ func TestTheGatewayKeepsLittleOfAnAnswerThatNoClientReads(t *testing.T) {
 	}
 	cancel()
 	call.Wait()
+}
+
+// slow is a body that does not arrive.
+type slow struct {
+	began *atomic.Bool
+	left  <-chan struct{}
+}
+
+func (s slow) Read([]byte) (int, error) { s.began.Store(true); <-s.left; return 0, io.EOF }
+
+func TestASandboxCannotTakeTheMemoryOfOthers(t *testing.T) {
+	t.Parallel()
+	large := `{"model":"m","messages":[` + strings.Repeat(" ", 15<<20) + `],"max_tokens":100}`
+	for _, name := range []string{"bodies that do not arrive", "calls without an answer"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.set(config(sandbox.LLMOpenAI, secure))
+			w.out.serve(func(rw http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("X-Sandbox-Lease") == "lease-box-1" {
+					hang(rw, r)
+				} else {
+					say(`{`+chatUsage+`}`)(rw, r)
+				}
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			var began atomic.Bool
+			var running sync.WaitGroup
+			for range 8 {
+				r := w.request(ctx, chatPath, large)
+				if name == "bodies that do not arrive" {
+					r.Body = io.NopCloser(slow{&began, ctx.Done()})
+				}
+				running.Go(func() { w.broker.Serve(stuck{http.Header{}, ctx.Done()}, r, *box("box-1")) })
+			}
+			eventually(t, "the sandbox takes memory", func() bool { return began.Load() || w.broker.Status().Running > 0 })
+			w.caller.Store(box("box-2"))
+			// A call that waits for the memory of the others gets no answer in time.
+			if a := w.post(chatPath, large); a.status != http.StatusOK {
+				t.Errorf("another sandbox gets %+v", a)
+			}
+			cancel()
+			running.Wait()
+		})
+	}
 }
