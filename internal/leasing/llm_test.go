@@ -254,6 +254,25 @@ func TestCallsOfModelsCountInTheBudget(t *testing.T) {
 	})
 }
 
+func TestALongJournalDoesNotKeepTheBudgetFromTheGateway(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(withModel, func(p *sandbox.PutEnvironment) {
+			p.Budget = &sandbox.Budget{Monthly: 100 * sandbox.USD}
+			p.TTL = sandbox.Duration(time.Hour)
+		})
+		w.acquire(ann)
+		ref := w.gatewayRef()
+		w.backend.RestartGateway(ref)
+		w.backend.Hang(fake.OpLLMCalls) // as reading a journal that grows faster than the ledger records it
+		if err := w.engine.CollectEgress(w.Context(), sandbox.Docker); err == nil {
+			w.Error("the journal was read to its end")
+		}
+		if s := w.backend.LLMSettings(ref); s == nil || s.Cap == nil {
+			w.Errorf("the gateway has %+v", s)
+		}
+	})
+}
+
 // TestNoCallIsLostWithItsEnvironment: the journal of the gateway is recorded before the environment is removed.
 func TestNoCallIsLostWithItsEnvironment(t *testing.T) {
 	inWorld(t, func(w *world) {

@@ -15,6 +15,7 @@ package llm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -32,6 +33,8 @@ import (
 const (
 	// askTimeout limits the work with one gateway.
 	askTimeout = 20 * time.Second
+	// recordTimeout is the part of askTimeout for the journal.
+	recordTimeout = 15 * time.Second
 	// askers limits the gateways that are asked at the same time.
 	askers = 8
 )
@@ -235,9 +238,11 @@ func (s *Service) collect(ctx context.Context, x driver.Executor, env *ledger.En
 	if env.Unmade() {
 		return nil
 	}
-	err = s.record(ctx, from, env.ID, env.Instance)
-	if err == nil {
-		err = s.serve(ctx, from, env.ID, env.Instance)
+	recording, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	err = s.record(recording, from, env.ID, env.Instance)
+	if err == nil || recording.Err() != nil { // a journal that is too long for once must not delay the limit
+		err = errors.Join(err, s.serve(ctx, from, env.ID, env.Instance))
 	}
 	if !env.Spec.HasCredentials() && sandbox.CodeOf(err) == sandbox.NotFound {
 		return nil // it no longer has credentials or a gateway
