@@ -1,14 +1,18 @@
 package leasing_test
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -91,5 +95,65 @@ func TestAClockThatIsSetEndsNoLeaseEarlyOrLate(t *testing.T) {
 	want := (59 + 61*(leases-1)) * 60.0
 	if costs.Total.AwakeSeconds != want {
 		t.Errorf("%v s were used, want %v s", costs.Total.AwakeSeconds, want)
+	}
+}
+
+// TestAClockThatIsSetAfterARestoreKeepsSandboxesApart: sandboxes from before the restore are neither given out nor
+// destroyed as orphans, and later ones wait in their pool.
+func TestAClockThatIsSetAfterARestoreKeepsSandboxesApart(t *testing.T) {
+	t.Parallel()
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		t.Run(step.String(), func(t *testing.T) {
+			t.Parallel()
+			h := ledgertest.NewHost()
+			store, _ := h.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"))
+			backend := fake.New("engine-1", h.Now)
+			engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{backend},
+				PriceBooks: map[sandbox.Backend]sandbox.PriceBook{sandbox.Docker: pricing.Cloudflare()}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = engine.Close() })
+			w := &world{T: t, store: store, engine: engine, backend: backend}
+			fill := func() {
+				t.Helper()
+				for range 3 {
+					err := engine.ReconcilePools(t.Context())
+					ids, _, dueErr := engine.Due(t.Context(), sandbox.Docker, sandbox.MaxPage)
+					for _, id := range ids {
+						err = errors.Join(err, engine.Work(t.Context(), id))
+					}
+					if err := errors.Join(err, dueErr); err != nil {
+						t.Fatal(err)
+					}
+				}
+				w.wantPool(1, 0)
+			}
+			w.environment(withPool(1))
+			fill()
+			before := slices.Collect(maps.Keys(backend.Sandboxes()))
+			w.plantOrphan("unknown")
+			h.Pass(time.Minute)
+			if err := store.Write(t.Context(), func(tx *ledger.Tx) error { return tx.NoteRestored() }); err != nil {
+				t.Fatal(err)
+			}
+			h.Step(step)
+			fill()
+			w.wantThere(false, before...)
+			h.Pass(time.Minute)
+			after := slices.Collect(maps.Keys(backend.Sandboxes()))
+			fill()
+			w.wantThere(true, after...)
+			for range 3 {
+				h.Pass(grace)
+				w.resyncNow()
+			}
+			h.Pass(2 * time.Hour) // the clock has passed the time that it showed at the restore
+			for range 3 {
+				h.Pass(grace)
+				w.resyncNow()
+			}
+			w.wantThere(true, "unknown")
+		})
 	}
 }

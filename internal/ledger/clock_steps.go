@@ -12,8 +12,8 @@ import (
 
 const living = "phase <> 'gone'"
 
-// steppedTimes are the columns that move with the clock: times of live sandboxes, and future times. Ended usage stays,
-// because its length is right. Times within companion_states move too.
+// steppedTimes are the columns that move with the clock: times of live sandboxes, times that they are compared with, and
+// future times. Ended usage stays, because its length is right. Times within companion_states move too.
 var steppedTimes = []struct {
 	table, where string
 	columns      []string
@@ -31,6 +31,7 @@ var steppedTimes = []struct {
 	{"environments", "claimed_until > 0", []string{"claimed_until"}},
 	{"doomed_objects", "1 = 1", []string{"delete_at"}},
 	{"drift_findings", "resolved_at = 0", []string{"first_seen_at", "last_seen_at"}},
+	{"ledgers", "restored_at > 0", []string{"restored_at"}},
 }
 
 // moveClock converts times of the old clock to the stepped clock.

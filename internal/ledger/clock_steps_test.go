@@ -16,7 +16,7 @@ import (
 // fixedTimes are the columns that do not move when the clock is stepped.
 var fixedTimes = []string{
 	// of the ledger and its clock
-	"ledgers.created_at", "ledgers.detail_since", "ledgers.clock_seen_at", "ledgers.backed_up_at", "ledgers.restored_at",
+	"ledgers.created_at", "ledgers.detail_since", "ledgers.clock_seen_at", "ledgers.backed_up_at",
 	"clocks.seen_at",
 	// computed from other columns
 	"sandboxes.wake_at", "sandboxes.expires_at",

@@ -50,10 +50,23 @@ func (tx *Tx) NoteRestored() error {
 	return tx.emitRestored(restored{})
 }
 
-// RestoredAt is when the ledger was last restored from a backup, 0 if never. Unknown objects on its backends
-// from before that time may have been created after the backup.
+// RestoredAt is when the ledger was last restored from a backup, 0 if never. It moves with the clock, as the times of
+// sandboxes do.
 func (tx *Tx) RestoredAt() (micro.Time, error) {
 	var at micro.Time
 	err := tx.db.Table("ledgers").Select("restored_at").Scan(&at).Error
 	return at, storage.Error("reading the ledger", err)
+}
+
+// UnknownBefore returns the time before which unknown objects on backends may have been created after the backup that
+// was restored, 0 if none was. Backends stamp objects with the clock of the time, so a step never makes it earlier.
+func (tx *Tx) UnknownBefore() (micro.Time, error) {
+	at, err := tx.RestoredAt()
+	if err != nil || at == 0 {
+		return 0, err
+	}
+	var shown micro.Time // by the clock at the restore
+	err = tx.db.Raw("SELECT COALESCE(MAX(at), 0) FROM events WHERE environment_id = '' AND type = ?",
+		sandbox.EventRestored).Scan(&shown).Error
+	return max(at, shown), storage.Error("reading when the ledger was restored", err)
 }

@@ -133,9 +133,9 @@ func (v *Inventory) destroyAll(ctx context.Context, all []judged) error {
 
 // spared says what a collection must not destroy.
 type spared struct {
-	all      bool       // the ledger never had a sandbox: it was emptied, or is a new one
-	behind   bool       // the ledger is older than the instance
-	restored micro.Time // when the ledger was restored: older sandboxes may be newer than the backup
+	all    bool       // the ledger never had a sandbox: it was emptied, or is a new one
+	behind bool       // the ledger is older than the instance
+	before micro.Time // older sandboxes may be newer than the backup that was restored
 }
 
 // why says why an orphan must not be destroyed, "" if it may be. It is a pure function.
@@ -145,7 +145,7 @@ func (p spared) why(s orphan) string {
 		return howToAdopt
 	case p.behind:
 		return olderThanInstance
-	case s.seen.Kind == sandbox.DriftOrphan && micro.At(s.createdAt) < p.restored:
+	case s.seen.Kind == sandbox.DriftOrphan && micro.At(s.createdAt) < p.before:
 		return newerThanBackup
 	}
 	return ""
@@ -164,7 +164,7 @@ func (v *Inventory) judge(ctx context.Context) (found []orphan, spare spared, er
 			return err
 		}
 		spare.behind = known.Behind()
-		if spare.restored, err = tx.RestoredAt(); err != nil {
+		if spare.before, err = tx.UnknownBefore(); err != nil {
 			return err
 		}
 		found, err = v.orphans(tx)

@@ -144,3 +144,43 @@ func TestALedgerPutBackByOtherMeansKnowsIt(t *testing.T) {
 		})
 	}
 }
+
+// TestARestoreIsTimedByTheClockAfterItsSteps: a step since the backup moves the times in the backup, not that of the
+// restore.
+func TestARestoreIsTimedByTheClockAfterItsSteps(t *testing.T) {
+	t.Parallel()
+	for _, step := range []time.Duration{time.Hour, -time.Hour} {
+		dir, h := t.TempDir(), ledgertest.NewHost()
+		from, to := "sqlite://"+filepath.Join(dir, "a.db"), "sqlite://"+filepath.Join(dir, "b.db")
+		file := filepath.Join(dir, "backup")
+		idle := func(*ledger.Tx) error { return nil }
+		s, shut := h.Open(t, from)
+		if err := s.Write(t.Context(), idle); err != nil {
+			t.Fatal(err)
+		}
+		shut()
+		if _, err := backupfile.Take(t.Context(), from, file, h.Options()); err != nil {
+			t.Fatal(err)
+		}
+		h.Step(step)
+		if _, err := backupfile.Restore(t.Context(), file, to, h.Options()); err != nil {
+			t.Fatal(err)
+		}
+		want := micro.At(h.Now())
+		h.Pass(time.Minute)
+		s, _ = h.Open(t, to)
+		if err := s.Write(t.Context(), idle); err != nil {
+			t.Fatal(err)
+		}
+		err := s.Read(t.Context(), func(tx *ledger.Tx) error {
+			at, err := tx.RestoredAt()
+			if at != want {
+				t.Errorf("after a step of %v it was restored at %v, want %v", step, at.Time(), want.Time())
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

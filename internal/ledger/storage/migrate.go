@@ -82,10 +82,16 @@ func identify(ctx context.Context, db *gorm.DB, o Options) (identity, error) {
 	return self, Error("creating the ledger's identity", db.WithContext(ctx).Create(&self).Error)
 }
 
-// activate makes the package above turn a backup of a given time into a ledger.
+// activate makes the package above turn a backup of a given time into a ledger. A step of the clock since the backup
+// comes first, so that it does not move the times that are written here.
 func activate(ctx context.Context, db *gorm.DB, o Options, backedUpAt micro.Time) error {
 	return db.WithContext(ctx).Transaction(func(db *gorm.DB) error {
 		s := newSession(o.begin, Tx{db: db, Now: micro.At(o.Now())})
+		if c := newClock(o); c != nil {
+			if _, err := c.check(s.core()); err != nil {
+				return err
+			}
+		}
 		if err := s.Restored(backedUpAt); err != nil {
 			return err
 		}
