@@ -47,8 +47,9 @@ type window struct {
 // stretch is a half-open interval [from, to).
 type stretch struct{ from, to micro.Time }
 
+// windowOf returns the time of a query. No usage is from before 1970, where times of the ledger begin.
 func windowOf(q sandbox.CostQuery) window {
-	w := window{from: micro.At(q.From), to: micro.Never}
+	w := window{from: max(micro.At(q.From), 0), to: micro.Never}
 	if !q.To.IsZero() {
 		w.to = max(micro.At(q.To), w.from)
 	}

@@ -130,7 +130,7 @@ func costsOutliveRetention(w *world) {
 		} {
 			for _, q := range []sandbox.CostQuery{
 				{}, {From: day, To: day.Add(24 * time.Hour)}, {From: day.Add(24 * time.Hour)}, {AgentDID: ann},
-				{EnvironmentID: game},
+				{EnvironmentID: game}, {From: time.Date(1969, 12, 31, 12, 0, 0, 0, time.UTC)},
 			} {
 				q.GroupBy = group
 				all = append(all, must(w.Service.Costs(w.Context(), q))(w))
