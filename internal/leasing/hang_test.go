@@ -247,3 +247,23 @@ func TestASandboxThatAnswersAgainHangsNoMore(t *testing.T) {
 		w.want(w.lease(annLease), sandbox.LeaseActive, "")
 	})
 }
+
+// TestTheUsageOfASandboxIsAnsweredInTime: a page or a table that shows usage must not wait for a backend that hangs.
+func TestTheUsageOfASandboxIsAnsweredInTime(t *testing.T) {
+	for _, op := range []fake.Op{fake.OpInspect, fake.OpUsage, fake.OpExec} {
+		t.Run(string(op), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.environment()
+				w.acquire(ann)
+				w.backend.Hang(op)
+				ctx, cancel := context.WithTimeout(w.Context(), time.Hour)
+				defer cancel()
+				began := time.Now()
+				_, err := w.engine.LeaseUsage(ctx, sandbox.LeaseRef{ID: annLease})
+				if took := time.Since(began); err == nil || took > 10*time.Second {
+					t.Errorf("it was answered after %v: %v", took, err)
+				}
+			})
+		})
+	}
+}

@@ -28,6 +28,8 @@ func (e *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 	case lease.Status != sandbox.LeaseActive:
 		return sandbox.LeaseUsage{}, sandbox.Errorf(sandbox.LeaseEnded, "lease %s has ended: acquire it again", r.ID)
 	}
+	ctx, cancel := context.WithTimeout(ctx, healthLimit)
+	defer cancel()
 	x, h, err := e.On(s)
 	if err != nil {
 		return sandbox.LeaseUsage{}, err
