@@ -12,6 +12,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/purge"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -147,6 +148,19 @@ func (s suite) unrolledUsage(t *testing.T) {
 	write(t, store, func(tx *ledger.Tx) error { _, err := accounting.In(tx).TakeUnrolled(2); return err })
 	retirable(micro.Never, 2)
 	retirable(1, 0)
+	call := sandbox.LLMCall{ID: "c-1", EnvironmentID: "catan-7", SandboxID: ids[0], StartedAt: time.Now()}
+	record := func(outcome sandbox.LLMOutcome) {
+		t.Helper()
+		call.Outcome = outcome
+		write(t, store, func(tx *ledger.Tx) error {
+			_, err := modelcalls.In(tx).Record([]sandbox.LLMCall{call})
+			return err
+		})
+	}
+	record(sandbox.LLMRunning)
+	retirable(micro.Never, 1)
+	record(sandbox.LLMCompleted)
+	retirable(micro.Never, 2)
 }
 
 func (s suite) eventsGoFirst(t *testing.T) {

@@ -54,11 +54,13 @@ func (repo Purger) RetainedSince(ttl micro.Span) (micro.Time, error) {
 }
 
 // Purgeable returns sandboxes that were destroyed before a time and whose usage is counted by day, oldest
-// first.
+// first. A model call that the ledger has as running is not counted yet; its row would stay when it is.
 func (repo Purger) Purgeable(before micro.Time, limit int) ([]ledger.Sandbox, error) {
 	return storage.Find[ledger.Sandbox](repo.db.Omit("env", "settings", "expiry_conditions").
 		Where("phase = 'gone' AND destroyed_at < ?", before).
 		Where("NOT EXISTS (SELECT 1 FROM usage_periods WHERE sandbox_id = sandboxes.id AND rolled_at <= 0)").
+		Where("NOT EXISTS (SELECT 1 FROM llm_calls WHERE environment_id = sandboxes.environment_id AND " +
+			"sandbox_id = sandboxes.id AND outcome = 'running')").
 		Order("destroyed_at").Limit(limit))
 }
 
