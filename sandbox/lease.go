@@ -3,6 +3,7 @@ package sandbox
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -296,8 +297,8 @@ type LeaseFilter struct {
 	Search string
 	// Sort is the order. "" is SortByID.
 	Sort LeaseSort
-	// After is the id of the last lease of the previous page. In another order than SortByID, a lease that has moved
-	// since may be missing or listed twice.
+	// After is Next of the last lease of the previous page. In an order by time, a lease that has moved since may be
+	// missing or listed twice.
 	After string
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
@@ -317,6 +318,36 @@ func (f LeaseFilter) Validate() error {
 			Problem: fmt.Sprintf("must be one of %v, with or without a - before it, not %q", LeaseSorts, f.Sort)})
 	}
 	return InvalidFields("the lease filter", checkLimit(fields, f.Limit, MaxPage))
+}
+
+// Next returns the After of the page that follows a lease. In an order by time it names the lease's time too, because
+// the lease may have moved before that page is read.
+func (f LeaseFilter) Next(last Lease) string {
+	var at time.Time
+	switch by, _ := f.Sort.Reversed(); by {
+	case SortByLeased:
+		at = last.LeasedAt
+	case SortByActivity:
+		at = last.LastActivity
+	case SortByExpiry: // without what runs now, which does not count in the order
+		at = last.LastActivity.Add(last.TTL.D())
+		if end := last.LeasedAt.Add(last.MaxLifetime.D()); end.Before(at) {
+			at = end
+		}
+	default:
+		return last.ID
+	}
+	return strconv.FormatInt(at.UnixMicro(), 10) + "/" + last.ID
+}
+
+// Last returns the lease that After names, and its time if After has one.
+func (f LeaseFilter) Last() (leaseID string, at time.Time, isTimed bool) {
+	micros, id, _ := strings.Cut(f.After, "/")
+	n, err := strconv.ParseInt(micros, 10, 64)
+	if err != nil || id == "" {
+		return f.After, time.Time{}, false
+	}
+	return id, time.UnixMicro(n).UTC(), true
 }
 
 // MaxPage is the largest page size of all lists.

@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -81,7 +82,10 @@ func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 	if f.Search != "" {
 		q = q.Where(`lower(lease_id) LIKE ? ESCAPE '\'`, "%"+likeEscapes.Replace(strings.ToLower(f.Search))+"%")
 	}
-	q = sortLeases(q, f)
+	q, err := tx.sortLeases(q, f)
+	if err != nil {
+		return nil, err
+	}
 	q = tx.whereLabels(q, sandboxLabels, f.Labels)
 	return storage.Find[Sandbox](tx.whereStatus(q, f.Status))
 }
@@ -89,8 +93,9 @@ func (tx *Tx) CurrentSandboxes(f sandbox.LeaseFilter) ([]Sandbox, error) {
 // likeEscapes escapes the special characters of LIKE.
 var likeEscapes = strings.NewReplacer(`\`, `\\`, "%", `\%`, "_", `\_`)
 
-// sortLeases sorts a query of current sandboxes, and starts it after the last lease of the previous page.
-func sortLeases(q *gorm.DB, f sandbox.LeaseFilter) *gorm.DB {
+// sortLeases sorts a query of current sandboxes, and starts it after the last lease of the previous page. Errors:
+// Invalid if there is no such lease, and After does not say where it was.
+func (tx *Tx) sortLeases(q *gorm.DB, f sandbox.LeaseFilter) (*gorm.DB, error) {
 	by, reversed := f.Sort.Reversed()
 	column, order, follows := leaseColumns[by], "", ">"
 	if reversed {
@@ -100,13 +105,43 @@ func sortLeases(q *gorm.DB, f sandbox.LeaseFilter) *gorm.DB {
 		if f.After != "" {
 			q = q.Where("lease_id "+follows+" ?", f.After)
 		}
-		return q.Order("lease_id" + order)
+		return q.Order("lease_id" + order), nil
 	}
 	if f.After != "" {
-		q = q.Where("("+column+", lease_id) "+follows+" (SELECT s."+column+", s.lease_id FROM leases l JOIN sandboxes s "+
-			"ON s.id = l.sandbox_id WHERE l.id = ?)", f.After)
+		value, id, err := tx.placeOf(by, f)
+		if err != nil {
+			return nil, err
+		}
+		q = q.Where("("+column+", lease_id) "+follows+" (?, ?)", value, id)
 	}
-	return q.Order(column + order).Order("lease_id" + order)
+	return q.Order(column + order).Order("lease_id" + order), nil
+}
+
+// placeOf returns the sorted value and the id of the last lease of the previous page. Without its time in After, they
+// are those of now.
+func (tx *Tx) placeOf(by sandbox.LeaseSort, f sandbox.LeaseFilter) (value any, leaseID string, err error) {
+	id, at, isTimed := f.Last()
+	if isTimed && by != sandbox.SortByEnvironment {
+		return micro.At(at), id, nil
+	}
+	s, err := tx.Current(id)
+	if err != nil {
+		return nil, "", err
+	}
+	if s == nil || s.Tombstone != nil && by != sandbox.SortByEnvironment {
+		return nil, "", sandbox.InvalidFields("the lease filter", []sandbox.Field{{Name: "after",
+			Problem: fmt.Sprintf("%q is no lease, or was purged: list from the first page", id)}})
+	}
+	switch by {
+	case sandbox.SortByEnvironment:
+		return s.EnvironmentID, id, nil
+	case sandbox.SortByLeased:
+		return s.LeasedAt, id, nil
+	case sandbox.SortByActivity:
+		return s.LastActivity, id, nil
+	default:
+		return s.ExpiresAt(0, tx.Now), id, nil
+	}
 }
 
 // whereStatus restricts a query of sandboxes to a lease status, which follows from the wanted state, the

@@ -25,7 +25,7 @@ func EachLease(ctx context.Context, in Leases, f sandbox.LeaseFilter) iter.Seq2[
 			if len(page) < f.Limit {
 				return
 			}
-			f.After = page[len(page)-1].ID
+			f.After = f.Next(page[len(page)-1])
 		}
 	}
 }

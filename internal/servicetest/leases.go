@@ -364,10 +364,23 @@ func leasesAreListedByPages(w *world) {
 			w.Errorf("%+v lists %q, want %q", c.filter, got, c.want)
 		}
 	}
+	for _, by := range []sandbox.LeaseSort{sandbox.SortByActivity, sandbox.SortByExpiry} {
+		f := sandbox.LeaseFilter{Status: sandbox.LeaseActive, Sort: by, Limit: 1}
+		order := list(sandbox.LeaseFilter{Status: sandbox.LeaseActive, Sort: by})
+		first := must(w.Service.ListLeases(w.Context(), f))(w)
+		f.After = f.Next(first[0])
+		w.Advance(time.Second)
+		w.acquire(first[0].AgentDID) // moves to the end
+		if got := list(f); !slices.Equal(got, order[1:2]) {
+			w.Errorf("by %s, after a lease that has moved %q follows, want %q", by, got, order[1:2])
+		}
+	}
 	_, err := w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{Status: "activ"})
 	w.wantError(err, sandbox.Invalid, "", "status")
 	_, err = w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{Sort: "cost"})
 	w.wantError(err, sandbox.Invalid, "", "sort")
+	_, err = w.Service.ListLeases(w.Context(), sandbox.LeaseFilter{Sort: sandbox.SortByActivity, After: "did:plc:x::y"})
+	w.wantError(err, sandbox.Invalid, "", "after")
 }
 
 func unknownLeaseIsNotFound(w *world) {

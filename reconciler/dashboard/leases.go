@@ -73,7 +73,7 @@ func leases(p *page) error {
 	}
 	if len(v.Leases) > leasesPerPage {
 		v.Leases = v.Leases[:leasesPerPage]
-		v.Next = here(v.Status, p.query("sort"), v.Leases[leasesPerPage-1].ID)
+		v.Next = here(v.Status, p.query("sort"), p.filter(&v).Next(v.Leases[leasesPerPage-1]))
 	}
 	if p.query("after") != "" {
 		v.First = here(v.Status, p.query("sort"), "")
@@ -83,11 +83,16 @@ func leases(p *page) error {
 
 // fill adds the leases of the page and the URL of the next page.
 func (p *page) fill(v *leasesPage) (err error) {
+	v.Leases, err = p.service.ListLeases(p.ctx, p.filter(v))
+	return err
+}
+
+func (p *page) filter(v *leasesPage) sandbox.LeaseFilter {
 	status := v.Status
 	if status == "all" {
 		status = ""
 	}
-	v.Leases, err = p.service.ListLeases(p.ctx, sandbox.LeaseFilter{
+	return sandbox.LeaseFilter{
 		EnvironmentID: v.Environment,
 		Search:        v.Search,
 		AgentDID:      v.Agent,
@@ -96,6 +101,5 @@ func (p *page) fill(v *leasesPage) (err error) {
 		Sort:          sandbox.LeaseSort(v.Sort.By),
 		After:         p.query("after"),
 		Limit:         leasesPerPage + 1,
-	})
-	return err
+	}
 }

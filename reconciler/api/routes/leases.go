@@ -134,13 +134,14 @@ func listLeases(ctx context.Context, service service.Service, in *struct {
 	Limit    int                   `query:"limit" doc:"Page size, 1 to 1000. Default 1000." minimum:"1" maximum:"1000"`
 	Observe  bool                  `query:"observe" doc:"Look at the sandboxes on their backends first, and record what drifted."`
 }) (*reply[wire.LeasePage], error) {
-	leases, err := service.ListLeases(ctx, sandbox.LeaseFilter{
+	filter := sandbox.LeaseFilter{
 		EnvironmentID: in.EnvironmentID, AgentDID: in.AgentDID, Status: in.Status, Labels: in.Labels,
 		Search: in.Search, Sort: in.Sort, After: in.After, Limit: in.Limit, Observe: in.Observe,
-	})
+	}
+	leases, err := service.ListLeases(ctx, filter)
 	page := wire.LeasePage{Leases: notNil(leases)}
 	if full(len(leases), in.Limit) {
-		page.NextAfter = leases[len(leases)-1].ID
+		page.NextAfter = filter.Next(leases[len(leases)-1])
 	}
 	return replyWith(page, err)
 }

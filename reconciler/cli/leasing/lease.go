@@ -52,7 +52,7 @@ func listLeases(c *console.Console) *cobra.Command {
 			all, err := console.EveryPage(func(after string) ([]sandbox.Lease, error) {
 				f.After, f.Limit = after, sandbox.MaxPage
 				return service.ListLeases(cmd.Context(), f)
-			}, func(l sandbox.Lease) string { return l.ID })
+			}, f.Next)
 			if err != nil {
 				return err
 			}
