@@ -277,7 +277,8 @@ func (s EnvironmentSpec) leaseFields() []Field {
 		f = append(f, Field{"post_mortem", "must be between 0s (not kept) and " + MaxPostMortem.String()})
 	}
 	if n := len(s.ExpiryConditions); n > MaxExpiryConditions {
-		f = append(f, Field{"expiry_conditions", fmt.Sprintf("must be at most %d conditions, not %d", MaxExpiryConditions, n)})
+		f = append(f, Field{"expiry_conditions",
+			fmt.Sprintf("must be at most %d conditions, not %d", MaxExpiryConditions, n)})
 	}
 	for i, c := range s.ExpiryConditions {
 		f = checkCondition(f, fmt.Sprintf("expiry_conditions[%d]", i), c)

@@ -124,7 +124,7 @@ func TestClientThatLeavesItsConnectionEndsItsOperation(t *testing.T) {
 				t.Fatal(err)
 			}
 			select {
-			case <-served:
+			case <-served: //nolint:errcheck // its client has left
 			case <-time.After(5 * time.Second):
 				t.Fatal("the operation goes on without its client")
 			}

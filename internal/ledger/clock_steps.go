@@ -12,8 +12,8 @@ import (
 
 const living = "phase <> 'gone'"
 
-// steppedTimes are the columns that move with the clock: times of live sandboxes, times that they are compared with, and
-// future times. Ended usage stays, because its length is right. Times within companion_states move too.
+// steppedTimes are the columns that move with the clock: times of live sandboxes, times that they are compared with,
+// and future times. Ended usage stays, because its length is right. Times within companion_states move too.
 var steppedTimes = []struct {
 	table, where string
 	columns      []string

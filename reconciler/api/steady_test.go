@@ -80,7 +80,7 @@ type pausing struct {
 func (p pausing) Read(b []byte) (int, error) {
 	n, err := p.Reader.Read(b)
 	if errors.Is(err, io.EOF) {
-		time.Sleep(p.pause)
+		time.Sleep(p.pause) //nolint:forbidigo // the pause is what the test is about
 	}
 	return n, err
 }
@@ -116,7 +116,7 @@ func TestAResponseThatPausesBeforeItsEndIsWhole(t *testing.T) {
 		if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(3 * timeout)
+		time.Sleep(3 * timeout) //nolint:forbidigo // the pause is what the test is about
 		if err := in.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -262,8 +262,8 @@ func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 // costKnown reports whether everything that the estimate depends on is known.
 func (m *Model) costKnown(ctx context.Context) bool {
 	u := m.ExpectedUsage
-	return m.sizeKnown() && m.companionSizesKnown(ctx) && !(m.Backend.IsUnknown() || u.Leases.IsUnknown() || u.HoursPerDay.IsUnknown() ||
-		u.CPUSharePercent.IsUnknown() || u.CommandsPerHour.IsUnknown())
+	return m.sizeKnown() && m.companionSizesKnown(ctx) && !(m.Backend.IsUnknown() || u.Leases.IsUnknown() ||
+		u.HoursPerDay.IsUnknown() || u.CPUSharePercent.IsUnknown() || u.CommandsPerHour.IsUnknown())
 }
 
 func (u *Usage) expand() pricing.Usage {

@@ -261,7 +261,7 @@ func (b *book) checkBudget(month string, reserved sandbox.NanoUSD) *refusal {
 			"month's budget of $%s: raise the budget, or wait for the next month", used, most)
 	case used+reserved >= most:
 		return refuse(http.StatusTooManyRequests, codeReserved, "running calls reserve the rest of the month's budget of "+
-			"$%s: try again when they have ended", most).again(time.Second)
+			"$%s: try again when they have ended", most).again()
 	}
 	return nil
 }
@@ -286,7 +286,7 @@ func (m limit) check(route string) *refusal {
 				m.scope, v.text(v.used), route, m.name, v.name, v.text(v.most))
 		case v.used+v.reserved >= v.most:
 			return refuse(http.StatusTooManyRequests, codeReserved, "running calls on route %s reserve the rest of %s.%s, "+
-				"which is %s: try again when they have ended", route, m.name, v.name, v.text(v.most)).again(time.Second)
+				"which is %s: try again when they have ended", route, m.name, v.name, v.text(v.most)).again()
 		}
 	}
 	return nil

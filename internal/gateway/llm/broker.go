@@ -277,7 +277,7 @@ func (b *Broker) enter(sandbox string) (*share, *refusal) {
 	}
 	if s.calls == maxCalls {
 		return nil, refuse(http.StatusServiceUnavailable, codeBusy,
-			"the sandbox has too many calls under way: try again").again(time.Second)
+			"the sandbox has too many calls under way: try again").again()
 	}
 	s.calls++
 	return s, nil

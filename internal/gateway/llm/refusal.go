@@ -51,9 +51,9 @@ func refuse(status int, code, format string, args ...any) *refusal {
 	return &refusal{status: status, code: code, message: fmt.Sprintf(format, args...)}
 }
 
-// again says when the client may try again.
-func (f *refusal) again(after time.Duration) *refusal {
-	f.retryAfter = after
+// again lets the client try again after a second.
+func (f *refusal) again() *refusal {
+	f.retryAfter = time.Second
 	return f
 }
 

@@ -140,7 +140,7 @@ func (x *exchange) acquire(ctx context.Context, n int64) *refusal {
 
 func noMemory(of string) *refusal {
 	return refuse(http.StatusServiceUnavailable, codeBusy,
-		"the gateway has no memory for the request, because of other calls of %s: try again", of).again(time.Second)
+		"the gateway has no memory for the request, because of other calls of %s: try again", of).again()
 }
 
 // check waits for the memory of a check, and checks the body.

@@ -39,7 +39,9 @@ func starting(t *testing.T) (c *Child, failed, failedIn *os.File, command *exec.
 	c = &Child{status: status}
 	report := &plan{}
 	report.report.supervisor = int32(os.Getpid())
-	tell(int(statusIn.Fd()), report, reportPID, int32(command.Process.Pid))
+	if err := tell(int(statusIn.Fd()), report, reportPID, int32(command.Process.Pid)); err != 0 {
+		t.Fatal(err)
+	}
 	stop(t, command.Process.Pid)
 	return c, failed, failedIn, command
 }

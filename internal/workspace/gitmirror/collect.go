@@ -222,8 +222,8 @@ func (in *incoming) object(content io.Reader) error {
 	return nil
 }
 
-// looseHeader reads the header of a loose object, such as "blob 12" and a zero byte. It reads no further than the longest
-// one, unlike go-git's objfile, which keeps everything up to a space in memory.
+// looseHeader reads the header of a loose object, such as "blob 12" and a zero byte. It reads no further than the
+// longest one, unlike go-git's objfile, which keeps everything up to a space in memory.
 func looseHeader(r *bufio.Reader) (kind plumbing.ObjectType, size int64, ok bool) {
 	const longest = len("commit 9223372036854775807\x00")
 	head, _ := r.Peek(longest) // a short object ends earlier
