@@ -101,7 +101,7 @@ func (r *Ring) Counts() (total int64, dropped bool) {
 	return r.written, r.written > r.size || r.lost > 0
 }
 
-// Kept returns how many bytes of the output are kept. The file's length is no measure: the file is sparse.
+// Kept returns how many bytes of the output are kept. The file's length does not tell: the file is sparse.
 func (r *Ring) Kept() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
