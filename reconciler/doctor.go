@@ -78,6 +78,7 @@ func Examine(ctx context.Context, c Config) []Symptom {
 
 type doctor struct {
 	Config
+	machine  *host.Host // nil if its settings are wrong
 	symptoms []Symptom
 }
 
@@ -168,7 +169,8 @@ func (d *doctor) logins(context.Context) {
 }
 
 func (d *doctor) host(context.Context) {
-	if _, err := host.New(d.Host); err != nil {
+	var err error
+	if d.machine, err = host.New(d.Host); err != nil {
 		d.fail("host", err, "")
 		return
 	}
@@ -181,11 +183,10 @@ func (d *doctor) host(context.Context) {
 }
 
 func (d *doctor) workspaces(context.Context) {
-	machine, err := host.New(d.Host)
-	if err != nil {
-		return // host reports it
+	if d.machine == nil {
+		return // host has reported why
 	}
-	mirrors, err := d.Workspaces.store(d.LedgerURL, machine)
+	mirrors, err := d.Workspaces.store(d.LedgerURL, d.machine)
 	if err != nil {
 		d.fail("workspaces", err, "")
 		return
@@ -194,7 +195,7 @@ func (d *doctor) workspaces(context.Context) {
 		return
 	}
 	from := slices.Clone(d.Workspaces.Allow)
-	if machine.HasDirectories() {
+	if d.machine.HasDirectories() {
 		from = append(from, "the shared host directories")
 	}
 	d.say("workspaces", VerdictOK, "may be fetched from "+strings.Join(from, ", "), "")

@@ -83,7 +83,10 @@ func TestAnImageWithCommentsAndVariables(t *testing.T) {
 		"image": "debian:${localEnv:RELEASE:12}",
 		"containerEnv": {"HERE": "${containerWorkspaceFolder}", "PRICE": "5$", "Q": "say \"hi\" \\ there"},
 		"remoteEnv": {"PATH": "${containerEnv:PATH}:/tools", "GONE": null},
-		"postCreateCommand": {"b": ["make", "deps", "${TARGET}"], "a": "echo ${containerWorkspaceFolder} ${HOME} ${P:-x} ${containerEnv:A} ${containerEnv:B:c}"},
+		"postCreateCommand": {
+			"b": ["make", "deps", "${TARGET}"],
+			"a": "echo ${containerWorkspaceFolder} ${HOME} ${P:-x} ${containerEnv:A} ${containerEnv:B:c}"
+		},
 		"onCreateCommand": "true",
 		"postStartCommand": "",
 		"customizations": {"vscode": {}},
