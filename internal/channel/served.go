@@ -167,7 +167,10 @@ func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ctx, cancel)()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	running, gone := context.WithCancel(ctx)
+	defer gone()
+	stop := context.AfterFunc(running, func() { conn.Close() })
+	defer stop()
 	out := wire.NewWriter(conn)
 	r, err := readRequest(conn, s.cfg.MaxRequest)
 	if err != nil {
@@ -175,10 +178,14 @@ func (s *Server) ServeOperation(ctx context.Context, conn net.Conn) error {
 	}
 	in, to := io.Pipe()
 	left := make(chan error, 1)
-	go func() { left <- pass(to, watched{conn, cancel}) }() // it ends with the connection
-	result := s.carryOut(ctx, r, in, out)
+	go func() { left <- pass(to, watched{conn, gone}) }() // it ends with the connection
+	result := s.carryOut(running, r, in, out)
 	in.Close() //nolint:errcheck // it always returns nil
 	err = out.Result(bounded(result))
+	if !stop() {
+		return err // the client left, with or without the result, or the server is closing
+	}
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	// Wait until the client closes: an earlier close may lose output.
 	return errors.Join(err, endOutput(conn), <-left)
 }

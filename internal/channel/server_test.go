@@ -87,6 +87,13 @@ func TestClientThatClosesEndsItsOperations(t *testing.T) {
 // operation serves a handler on a connection that carries a single operation, and sends a request on it.
 func operation(t *testing.T, h channel.Handler, request string, rest ...byte) (client net.Conn, served <-chan error) {
 	t.Helper()
+	client, theirs := pipe(t)
+	return client, serveOperation(t, h, theirs, client, request, rest...)
+}
+
+// pipe returns both ends of a TCP connection.
+func pipe(t *testing.T) (client, server net.Conn) {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -101,6 +108,12 @@ func operation(t *testing.T, h channel.Handler, request string, rest ...byte) (c
 	if err != nil {
 		t.Fatal(err)
 	}
+	return client, theirs
+}
+
+// serveOperation serves a handler on the server's end of a connection, and sends a request on the client's.
+func serveOperation(t *testing.T, h channel.Handler, theirs, client net.Conn, request string, rest ...byte) <-chan error {
+	t.Helper()
 	g := newGuest(t, h, channel.ServerConfig{})
 	done := make(chan error, 1)
 	go func() { done <- g.ServeOperation(context.Background(), theirs) }()
@@ -108,7 +121,7 @@ func operation(t *testing.T, h channel.Handler, request string, rest ...byte) (c
 	if _, err := client.Write(append(first, rest...)); err != nil {
 		t.Fatal(err)
 	}
-	return client, done
+	return done
 }
 
 func TestClientThatLeavesItsConnectionEndsItsOperation(t *testing.T) {
@@ -132,6 +145,46 @@ func TestClientThatLeavesItsConnectionEndsItsOperation(t *testing.T) {
 				t.Error("the operation did not end")
 			}
 		})
+	}
+}
+
+// slow is a connection whose writes return some time after the client has their bytes, or when it is closed.
+type slow struct {
+	net.Conn
+	closed context.Context
+	close  context.CancelFunc
+}
+
+func (s slow) Write(p []byte) (int, error) {
+	n, err := s.Conn.Write(p)
+	select {
+	case <-s.closed.Done():
+	case <-time.After(100 * time.Millisecond):
+	}
+	return n, err
+}
+
+func (s slow) Close() error {
+	defer s.close()
+	return s.Conn.Close()
+}
+
+func TestClientMayLeaveAsSoonAsItHasItsResult(t *testing.T) {
+	client, theirs := pipe(t)
+	closed, closes := context.WithCancel(t.Context())
+	defer closes()
+	served := serveOperation(t, echo, slow{theirs, closed, closes}, client, `{"op":"get","id":"a"}`, frame(2)...)
+	var answer wire.Demux
+	for _, ended := answer.Result(); !ended; _, ended = answer.Result() {
+		if _, err := io.CopyN(&answer, client, 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := client.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-served; err != nil {
+		t.Errorf("a client that has its result: %v", err)
 	}
 }
 
