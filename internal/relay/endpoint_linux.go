@@ -30,6 +30,13 @@ const (
 // leftPoll is the interval at which take checks whether a waiting client has left.
 const leftPoll = 250 * time.Millisecond
 
+// taking is a connection that a reconciler uses: a *net.UnixConn whose bytes pass through the relay, or a lent one.
+type taking interface {
+	CloseRead() error
+	CloseWrite() error
+	Close() error
+}
+
 // endpoint is a sandbox's socket with the sandbox's connections.
 type endpoint struct {
 	listener *net.UnixListener
@@ -39,7 +46,7 @@ type endpoint struct {
 
 	mu      sync.Mutex // guards what follows
 	parked  []*net.UnixConn
-	taken   map[*net.UnixConn]struct{}
+	taken   map[taking]struct{}
 	arrival chan struct{} // closed and replaced when a connection is parked
 	closed  bool
 }
@@ -57,7 +64,7 @@ func newEndpoint(dir string, owner int, log *slog.Logger) (*endpoint, error) {
 		listener: l,
 		log:      log,
 		stop:     stop,
-		taken:    make(map[*net.UnixConn]struct{}),
+		taken:    make(map[taking]struct{}),
 		arrival:  make(chan struct{}),
 	}
 	p.accepts.Go(func() { p.accept(ctx) })
@@ -160,8 +167,24 @@ func (p *endpoint) pick() (*net.UnixConn, <-chan struct{}, error) {
 	return nil, p.arrival, nil
 }
 
+// hold replaces a taken connection by a lent one.
+func (p *endpoint) hold(conn *net.UnixConn) (*lent, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, net.ErrClosed
+	}
+	l, err := newLent(conn)
+	if err != nil {
+		return nil, err
+	}
+	delete(p.taken, conn)
+	p.taken[l] = struct{}{}
+	return l, conn.Close()
+}
+
 // drop closes a taken connection.
-func (p *endpoint) drop(conn *net.UnixConn) {
+func (p *endpoint) drop(conn taking) {
 	_ = conn.Close() // its bytes were copied, or have no reader
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,6 +12,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -316,6 +318,54 @@ func TestASandboxThatLeavesEndsTheClientsConnection(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+}
+
+func TestALentConnectionDoesNotWakeTheRelay(t *testing.T) {
+	t.Parallel()
+	root := newRoot(t)
+	running := killable(t, root)
+	mustAdd(t, directClient(root), "sandbox-a")
+	guest(t, root, "sandbox-a")
+	conn, err := directClient(root).Dial(t.Context(), "sandbox-a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const exchanges = 2000
+	before := wakes(t, running.Process.Pid)
+	for range exchanges {
+		if err := exchange(conn, "hello"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := wakes(t, running.Process.Pid) - before; n > exchanges/4 { // its runtime wakes it now and then
+		t.Errorf("%d exchanges between a sandbox and its client woke the relay %d times", exchanges, n)
+	}
+}
+
+// wakes returns how often threads of a process have waited.
+func wakes(t *testing.T, pid int) (n int) {
+	t.Helper()
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(string(text)) {
+			if count, found := strings.CutPrefix(line, "voluntary_ctxt_switches:"); found {
+				one, err := strconv.Atoi(strings.TrimSpace(count))
+				if err != nil {
+					t.Fatal(err)
+				}
+				n += one
+			}
+		}
+	}
+	return n
 }
 
 func TestDialWaitsForTheSandbox(t *testing.T) {

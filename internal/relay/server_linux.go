@@ -316,8 +316,15 @@ func (s *server) attach(ctx context.Context, client *net.UnixConn, r request) {
 		splice(client, carrier)
 		return
 	}
-	if err := lend(client, carrier); err != nil {
-		s.Log.Debug("a reconciler left before it had its connection", "error", err)
+	held, err := p.hold(carrier)
+	if held != nil {
+		defer p.drop(held)
+	}
+	if err == nil {
+		err = held.sendTo(client)
+	}
+	if err != nil {
+		s.Log.Debug("a reconciler did not get its connection", "error", err)
 		return
 	}
 	_, _ = io.Copy(io.Discard, client) // until the client closes it
