@@ -61,7 +61,7 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 		a:      a,
 		files:  answer.Files,
 		flow:   true,
-		out:    [2]io.Writer{out.Stdout(), out.Stderr()},
+		out:    out,
 	}
 	return b.finish(rd.run(ctx))
 }
@@ -117,7 +117,7 @@ func (b *broker) follow(ctx context.Context, r channel.Request, in io.Reader, ou
 	}
 	rd := &commandReader{
 		keeper: b.keeper, a: a, files: answer.Files, now: f.Now,
-		next: [2]int64{f.StdoutOffset, f.StderrOffset}, out: [2]io.Writer{out.Stdout(), out.Stderr()},
+		next: [2]int64{f.StdoutOffset, f.StderrOffset}, out: out,
 	}
 	return b.finish(rd.run(ctx))
 }
@@ -168,7 +168,7 @@ type commandReader struct {
 	flow   bool
 	now    bool
 	next   [2]int64
-	out    [2]io.Writer
+	out    *wire.Writer
 }
 
 func (r *commandReader) run(ctx context.Context) (link.Status, error) {
@@ -180,8 +180,11 @@ func (r *commandReader) run(ctx context.Context) (link.Status, error) {
 			}
 			s = r.a.get()
 		}
-		for i := range r.out {
-			if err := r.send(i, s); err != nil {
+		if s.Ended {
+			r.out.Gather()
+		}
+		for i, out := range []io.Writer{r.out.Stdout(), r.out.Stderr()} {
+			if err := r.send(i, out, s); err != nil {
 				return s, err
 			}
 		}
@@ -199,9 +202,9 @@ func (r *commandReader) run(ctx context.Context) (link.Status, error) {
 }
 
 // send sends the new part of a stream.
-func (r *commandReader) send(i int, s link.Status) error {
+func (r *commandReader) send(i int, out io.Writer, s link.Status) error {
 	if r.next[i] < s.Kept[i] {
-		n, err := io.Copy(r.out[i], io.NewSectionReader(r.files[i], r.next[i], s.Kept[i]-r.next[i]))
+		n, err := io.Copy(out, io.NewSectionReader(r.files[i], r.next[i], s.Kept[i]-r.next[i]))
 		r.next[i] += n
 		if err != nil {
 			return fmt.Errorf("send the output: %w", err)
@@ -212,7 +215,7 @@ func (r *commandReader) send(i int, s link.Status) error {
 	}
 	for r.next[i] < s.Total[i] {
 		at := r.next[i] % keeper.Window
-		n, err := io.Copy(r.out[i], io.NewSectionReader(r.files[2+i], at, min(s.Total[i]-r.next[i], keeper.Window-at)))
+		n, err := io.Copy(out, io.NewSectionReader(r.files[2+i], at, min(s.Total[i]-r.next[i], keeper.Window-at)))
 		r.next[i] += n
 		if err != nil {
 			return fmt.Errorf("send the output: %w", err)

@@ -108,12 +108,19 @@ type session struct {
 
 	mu    sync.Mutex // guards the fields below
 	dirty map[uint64]bool
-	wake  chan struct{}
+	// now and soon wake the sender of changes.
+	now, soon chan struct{}
 }
 
 // serve serves a broker until it ends.
 func (k *keeper) serve(conn *link.Conn) {
-	s := &session{k: k, conn: conn, dirty: map[uint64]bool{}, wake: make(chan struct{}, 1)}
+	s := &session{
+		k:     k,
+		conn:  conn,
+		dirty: map[uint64]bool{},
+		now:   make(chan struct{}, 1),
+		soon:  make(chan struct{}, 1),
+	}
 	k.mu.Lock()
 	k.session = s
 	k.mu.Unlock()
@@ -278,7 +285,7 @@ func (k *keeper) newCommand(m link.Message) (*command, link.Message) {
 	if c.spec.Verifier == nil {
 		c.spares = k.freezer.spares
 	}
-	c.changed = func() { k.mark(c) }
+	c.changed = func() { k.mark(c, true) }
 	if c.spec.Stdin {
 		c.in = newInput(c.changed, func() { k.guard("kill command "+c.id, c.kill) })
 	}
@@ -325,7 +332,7 @@ func (k *keeper) join(m link.Message, c *command) (at [2]int64) {
 		}
 	}
 	if m.Kind == link.Attach { // a starting command has no state yet
-		k.mark(c)
+		k.mark(c, false)
 	}
 	return at
 }
@@ -430,7 +437,7 @@ func (k *keeper) end(c *command, r wire.Result) {
 		link.CloseAll(oldest.files())
 	}
 	k.mu.Unlock()
-	k.mark(c)
+	k.mark(c, false)
 	if c.id == k.main && k.ends != nil {
 		k.ends(c, r)
 	}

@@ -115,7 +115,7 @@ func TestAPanicOfAGoroutineCostsItsTurnOnly(t *testing.T) {
 	s.mu.Lock()
 	s.dirty[7] = true
 	s.mu.Unlock()
-	s.wake <- struct{}{}
+	s.now <- struct{}{}
 	for seq, m := range []link.Message{{Kind: link.Assign}, {Kind: link.Freeze}, {Kind: link.End, ID: "stuck"}} {
 		m.Seq = uint64(seq) + 1
 		if a := ask(t, c, m); a.Problem != wire.ProblemFailed || !strings.Contains(a.Text, "injected") {

@@ -9,8 +9,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// mark notifies the readers of a command of a change.
-func (k *keeper) mark(c *command) {
+// gathering is how long a change of a command's output may wait for the next one, or for the command's end. Most commands
+// end right after their output, and their readers are woken once.
+const gathering = time.Millisecond
+
+// mark notifies the readers of a command of a change. A change that waits is sent with the next one, or after gathering.
+func (k *keeper) mark(c *command, waits bool) {
 	k.mu.Lock()
 	s := k.session
 	var readers []uint64
@@ -28,8 +32,12 @@ func (k *keeper) mark(c *command) {
 		s.dirty[id] = true
 	}
 	s.mu.Unlock()
+	wake := s.now
+	if waits {
+		wake = s.soon
+	}
 	select {
-	case s.wake <- struct{}{}:
+	case wake <- struct{}{}:
 	default: // the sender is already awake
 	}
 }
@@ -40,7 +48,14 @@ func (s *session) notify(gone <-chan struct{}) {
 		select {
 		case <-gone:
 			return
-		case <-s.wake:
+		case <-s.now:
+		case <-s.soon:
+			select {
+			case <-gone:
+				return
+			case <-s.now:
+			case <-time.After(gathering):
+			}
 		}
 		s.mu.Lock()
 		dirty := s.dirty

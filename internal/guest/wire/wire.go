@@ -73,9 +73,10 @@ type Result struct {
 
 // Writer writes frames. It is safe for concurrent use.
 type Writer struct {
-	mu     sync.Mutex
-	w      io.Writer
-	buffer []byte // the last frame
+	mu      sync.Mutex
+	w       io.Writer
+	buffer  []byte // the last frame, or frames that wait
+	gathers bool
 }
 
 // NewWriter returns a Writer onto w.
@@ -86,6 +87,13 @@ func (w *Writer) Stdout() io.Writer { return stream{w, stdout} }
 
 // Stderr is documented with Stdout.
 func (w *Writer) Stderr() io.Writer { return stream{w, stderr} }
+
+// Gather makes small frames wait for each other, and for the result.
+func (w *Writer) Gather() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.gathers = true
+}
 
 // Result writes the last frame.
 func (w *Writer) Result(r Result) error {
@@ -104,15 +112,22 @@ func (w *Writer) Begins(offset int64) error {
 func (w *Writer) frame(k kind, p []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := append(w.buffer[:0], byte(k))
+	b := append(w.buffer, byte(k))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(p)))
 	b = append(b, p...)
-	if len(b) <= maxBuffer {
+	if w.gathers && k != result && len(b) < maxGathered {
 		w.buffer = b
+		return nil
+	}
+	if w.buffer = nil; len(b) <= maxBuffer {
+		w.buffer = b[:0]
 	}
 	_, err := w.w.Write(b)
 	return err
 }
+
+// maxGathered limits the frames that wait, in bytes.
+const maxGathered = 32 << 10
 
 // maxBuffer limits the memory that a Writer keeps, in bytes.
 const maxBuffer = 128 << 10

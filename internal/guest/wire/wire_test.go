@@ -51,6 +51,46 @@ func TestStreamsAndResultArriveHoweverTheyAreCut(t *testing.T) {
 	}
 }
 
+// parts counts the writes of a stream.
+type parts struct {
+	bytes.Buffer
+	writes int
+}
+
+func (p *parts) Write(b []byte) (int, error) {
+	p.writes++
+	return p.Buffer.Write(b)
+}
+
+func TestGatheredFramesArriveTogether(t *testing.T) {
+	t.Parallel()
+	for _, size := range []int{1, 20_000, 50_000} {
+		var stream parts
+		w := wire.NewWriter(&stream)
+		w.Gather()
+		text := strings.Repeat("x", size)
+		for _, to := range []io.Writer{w.Stdout(), w.Stderr(), w.Stdout()} {
+			if _, err := io.WriteString(to, text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Result(wire.Result{ExitCode: 3}); err != nil {
+			t.Fatal(err)
+		}
+		if want := 1 + 3*size/(32<<10); stream.writes > want {
+			t.Errorf("3 pieces of %d bytes and the result arrive in %d parts, want at most %d", size, stream.writes, want)
+		}
+		var out, errOut bytes.Buffer
+		d := &wire.Demux{Stdout: &out, Stderr: &errOut}
+		if _, err := d.Write(stream.Bytes()); err != nil {
+			t.Fatal(err)
+		}
+		if r, ok := d.Result(); !ok || r.ExitCode != 3 || out.String() != text+text || errOut.String() != text {
+			t.Errorf("result %+v (%t), %d and %d bytes", r, ok, out.Len(), errOut.Len())
+		}
+	}
+}
+
 func TestAStreamWithoutItsEndHasNoResult(t *testing.T) {
 	t.Parallel()
 	stream, _ := conversation(t)
