@@ -55,22 +55,27 @@ func (b *broker) resolve(r channel.Request) (c link.Command, lent []*os.File, er
 			link.CloseAll(lent)
 		}
 	}()
+	var kept outputs
 	err = b.as(c.UID, c.GID, func() error {
 		dir, err := findProgram(&c, e.Cwd)
 		lent = append(lent, dir)
+		if err == nil && c.UID == b.cfg.UID && c.GID == b.cfg.GID { // one turn as this user instead of two
+			err = kept.create(c.Process)
+		}
 		return err
 	})
 	if err != nil {
+		kept.close()
 		return c, lent, err
 	}
-	return b.lend(c, lent)
+	return b.lend(c, lent, kept)
 }
 
-// lend adds files for the output of a command.
-func (b *broker) lend(c link.Command, lent []*os.File) (link.Command, []*os.File, error) {
-	kept, limits, err := b.outputs(c.Process)
-	c.Limits = limits
-	return c, append(lent, kept...), err
+// lend adds files for the output of a command. It creates those that kept does not have.
+func (b *broker) lend(c link.Command, lent []*os.File, kept outputs) (link.Command, []*os.File, error) {
+	err := b.complete(&kept, c.Process)
+	c.Limits = kept.limits
+	return c, append(lent, kept.files...), err
 }
 
 // as works on files as a user.
@@ -208,47 +213,58 @@ func lookPath(name string, env []string) (string, error) {
 	return "", found
 }
 
-// outputs creates the files for a command's output.
-func (b *broker) outputs(process bool) (lent []*os.File, limits [2]int64, err error) {
-	count := 2
-	sizes := [2]int64{output.MemoryLimit, output.DiskLimit}
+// outputs are the files for a command's output: of its streams, then of their windows.
+type outputs struct {
+	files  []*os.File
+	limits [2]int64
+}
+
+// create creates the files of the streams, as the calling thread's user.
+func (o *outputs) create(process bool) error {
+	count, sizes := 2, [2]int64{output.MemoryLimit, output.DiskLimit}
 	if process {
 		count, sizes = 1, [2]int64{output.RingMemoryLimit, output.RingLimit}
 	}
-	err = b.as(b.cfg.UID, b.cfg.GID, func() error {
-		for i := range count {
-			f, onDisk, err := output.NamelessFile()
-			if err != nil {
-				return err
-			}
-			lent = append(lent, f)
-			limits[i] = sizes[0]
-			if onDisk {
-				limits[i] = sizes[1]
-			}
+	for i := range count {
+		f, onDisk, err := output.NamelessFile()
+		if err != nil {
+			return fmt.Errorf("create files for the output: %w", err)
 		}
-		return nil
-	})
-	for range count {
-		if err != nil || process {
-			break
+		o.files = append(o.files, f)
+		o.limits[i] = sizes[0]
+		if onDisk {
+			o.limits[i] = sizes[1]
 		}
+	}
+	return nil
+}
+
+func (o *outputs) close() {
+	link.CloseAll(o.files)
+	o.files = nil
+}
+
+// complete creates the files that are missing.
+func (b *broker) complete(o *outputs, process bool) (err error) {
+	if len(o.files) == 0 {
+		err = b.as(b.cfg.UID, b.cfg.GID, func() error { return o.create(process) })
+	}
+	for i := 0; i < 2 && err == nil && !process; i++ {
 		var window *os.File
 		if window, err = inMemory(keeper.Window); err == nil {
-			lent = append(lent, window)
+			o.files = append(o.files, window)
 		}
 	}
 	if err != nil {
-		link.CloseAll(lent)
-		return nil, limits, fmt.Errorf("create files for the output: %w", err)
+		o.close()
 	}
-	return lent, limits, nil
+	return err
 }
 
 func inMemory(size int64) (*os.File, error) {
 	fd, err := unix.MemfdCreate("window", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("create a file for the output: %w", err)
 	}
 	f := os.NewFile(uintptr(fd), "window")
 	if err := f.Truncate(size); err != nil {

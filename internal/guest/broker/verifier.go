@@ -53,7 +53,7 @@ func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (_ link.Comman
 	if err != nil {
 		return c, nil, fmt.Errorf("open the root: %w", err)
 	}
-	c, lent, err = b.lend(c, []*os.File{root})
+	c, lent, err = b.lend(c, []*os.File{root}, outputs{})
 	if err != nil {
 		link.CloseAll(lent)
 	}

@@ -63,20 +63,29 @@ func field(file, name string) (int64, error) {
 	return 0, fmt.Errorf("%s contains no line %q", file, name)
 }
 
-// OOMKills returns how many processes of the sandbox the kernel has killed for lack of memory, from the
-// sandbox's cgroup (version 2, then 1). It returns 0 if neither can be read.
-func OOMKills() int {
-	for _, file := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
-		b, err := os.ReadFile(file)
-		if err != nil {
-			continue
+// OOMKills counts the processes of the sandbox that the kernel has killed for lack of memory. It keeps its file open,
+// because it is read before and after each command.
+type OOMKills struct{ file *os.File }
+
+// OpenOOMKills opens the counter of the sandbox's cgroup (version 2, then 1). Without one, nothing is counted.
+func OpenOOMKills() OOMKills {
+	for _, name := range []string{"/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"} {
+		if file, err := os.Open(name); err == nil {
+			return OOMKills{file}
 		}
-		for line := range bytes.Lines(b) {
-			if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
-				n, err := strconv.Atoi(string(bytes.TrimSpace(rest)))
-				if err == nil {
-					return n
-				}
+	}
+	return OOMKills{}
+}
+
+// Count returns the number so far, 0 if it cannot be read.
+func (o OOMKills) Count() int {
+	var b [512]byte
+	n, _ := o.file.ReadAt(b[:], 0) // io.EOF with the whole content, or a nil file without any
+	for line := range bytes.Lines(b[:n]) {
+		if rest, ok := bytes.CutPrefix(line, []byte("oom_kill ")); ok {
+			n, err := strconv.Atoi(string(bytes.TrimSpace(rest)))
+			if err == nil {
+				return n
 			}
 		}
 	}

@@ -27,15 +27,24 @@ type Clocks struct {
 
 // ReadClocks reads the clocks.
 func ReadClocks() (Clocks, error) {
-	var t unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
-		return Clocks{}, fmt.Errorf("read the time since boot: %w", err)
+	since, err := SinceBoot()
+	if err != nil {
+		return Clocks{}, err
 	}
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		id = nil // without an id, the host's clock is used
 	}
-	return Clocks{now: time.Now(), boot: strings.TrimSpace(string(id)), SinceBoot: time.Duration(t.Nano())}, nil
+	return Clocks{now: time.Now(), boot: strings.TrimSpace(string(id)), SinceBoot: since}, nil
+}
+
+// SinceBoot reads CLOCK_BOOTTIME alone.
+func SinceBoot() (time.Duration, error) {
+	var t unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &t); err != nil {
+		return 0, fmt.Errorf("read the time since boot: %w", err)
+	}
+	return time.Duration(t.Nano()), nil
 }
 
 // Left returns how long a sandbox that starts or is assigned now may run. Within one boot, a step of the host's clock

@@ -99,8 +99,8 @@ func (d *watch) end() {
 		open := d.limits.Shut()
 		defer open()
 	}
-	if now, err := deadline.ReadClocks(); err == nil {
-		d.limits.Ended(now.SinceBoot)
+	if now, err := deadline.SinceBoot(); err == nil {
+		d.limits.Ended(now)
 	}
 	proc.KillAll(d.limits.Writers, time.Now().Add(killTime))
 }

@@ -148,6 +148,7 @@ type starts struct {
 	score      int
 	freezeLock *sync.RWMutex // locked while the sandbox is frozen
 	diskEnded  func() time.Duration
+	oomKills   cgroup.OOMKills
 	guard      func(what string, work func()) (panicked any) // of the keeper
 	// as runs work on files as a user.
 	as func(uid, gid int, work func() error) error
@@ -155,8 +156,8 @@ type starts struct {
 
 // run runs the command to its end, and returns the result.
 func (c *command) run(s starts) wire.Result {
-	began, oomKills := time.Now(), cgroup.OOMKills()
-	since, _ := deadline.ReadClocks() // 0 without clocks: the disk message may then appear wrongly
+	began, oomKills := time.Now(), s.oomKills.Count()
+	since, _ := deadline.SinceBoot() // 0 without the clock: the disk message may then appear wrongly
 	out := c.writers()
 	if c.spec.Failure != 0 {
 		_, _ = io.WriteString(out[1], c.spec.Text) // never fails
@@ -185,10 +186,10 @@ func (c *command) run(s starts) wire.Result {
 	if err != nil {
 		_, _ = io.WriteString(out[1], "guest: "+err.Error()+"\n") // as above
 	}
-	if status.Signal() == unix.SIGKILL && s.diskEnded() > since.SinceBoot {
+	if status.Signal() == unix.SIGKILL && s.diskEnded() > since {
 		_, _ = io.WriteString(out[1], disk.Exceeded) // as above
 	}
-	r.OOMKilled = cgroup.OOMKills() > oomKills
+	r.OOMKilled = s.oomKills.Count() > oomKills
 	if c.killed.Load() && !timedOut && status.Signal() == unix.SIGKILL {
 		r.Problem, r.Message = wire.ProblemFailed, endedOnRequest
 	}

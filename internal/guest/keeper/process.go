@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/cgroup"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/deadline"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/disk"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
@@ -161,6 +162,7 @@ func (p *process) run() error {
 	p.keeper = newKeeper(starts{
 		starter: p.starter, null: p.null, nice: nice, score: scoreAbove(), processes: p.processes, pids: p.cfg.PIDs,
 		diskEnded: func() time.Duration { return time.Duration(p.diskEnded.Load()) },
+		oomKills:  cgroup.OpenOOMKills(),
 		as:        p.cfg.as,
 	}, func() { os.Exit(exitStopped) })
 	p.keeper.assign = p.assign
