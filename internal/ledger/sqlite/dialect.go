@@ -1,7 +1,6 @@
 package sqlite
 
 import (
-	"database/sql"
 	"errors"
 	"strconv"
 
@@ -16,7 +15,7 @@ import (
 )
 
 // dialect makes GORM use SQLite. It creates no tables: the migrations do.
-type dialect struct{ pool *sql.DB }
+type dialect struct{ pool pool }
 
 // Name implements gorm.Dialector.
 func (dialect) Name() string { return "sqlite" }

@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"net/url"
+	"strings"
 
 	"gorm.io/gorm"
 	"gorm.io/gorm/logger"
@@ -31,21 +32,21 @@ func Dial(path string, q url.Values, connections int) (*gorm.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	pool := sql.OpenDB(keepingConnector{open})
-	pool.SetMaxOpenConns(connections)
-	pool.SetMaxIdleConns(connections)
+	all := pool{sql.OpenDB(keepingConnector{open}), strings.TrimSpace("BEGIN " + q.Get("_txlock"))}
+	all.SetMaxOpenConns(connections)
+	all.SetMaxIdleConns(connections)
 	// GORM's prepared statements end with their transaction, and all of ours are in one.
-	db, err := gorm.Open(dialect{pool}, &gorm.Config{
+	db, err := gorm.Open(dialect{all}, &gorm.Config{
 		SkipDefaultTransaction: true,
 		TranslateError:         true,
 		NamingStrategy:         migrations.Naming{},
 		Logger:                 logger.Discard,
 	})
 	if err == nil {
-		err = pool.Ping()
+		err = all.Ping()
 	}
 	if err != nil {
-		return nil, errors.Join(err, pool.Close())
+		return nil, errors.Join(err, all.Close())
 	}
 	return db, nil
 }

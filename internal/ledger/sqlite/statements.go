@@ -117,7 +117,7 @@ func (c *keepingConn) statement(ctx context.Context, query string) (*keptStateme
 func isKeepable(query string) bool {
 	verb, _, _ := strings.Cut(query, " ")
 	switch verb {
-	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "SAVEPOINT", "RELEASE", "ROLLBACK":
+	case "SELECT", "INSERT", "UPDATE", "DELETE", "WITH", "BEGIN", "COMMIT", "SAVEPOINT", "RELEASE", "ROLLBACK":
 		return true
 	default:
 		return false
