@@ -42,7 +42,7 @@ type command struct {
 	streams [2]*stream // nil with a log
 	log     *output.Ring
 	shell   shellstate.Collector
-	changed func()
+	changed func(waits bool)
 	ended   chan struct{}
 	// spares waits while a verifier runs, because no command may be killed then; nil for the verifier itself.
 	spares func()
@@ -250,11 +250,11 @@ func (c *command) writers() [2]io.Writer {
 
 type notifying struct {
 	io.Writer
-	changed func()
+	changed func(waits bool)
 }
 
 func (n notifying) Write(p []byte) (int, error) {
-	defer n.changed()
+	defer n.changed(len(p) < gathered)
 	return n.Writer.Write(p)
 }
 

@@ -285,9 +285,9 @@ func (k *keeper) newCommand(m link.Message) (*command, link.Message) {
 	if c.spec.Verifier == nil {
 		c.spares = k.freezer.spares
 	}
-	c.changed = func() { k.mark(c, true) }
+	c.changed = func(waits bool) { k.mark(c, waits) }
 	if c.spec.Stdin {
-		c.in = newInput(c.changed, func() { k.guard("kill command "+c.id, c.kill) })
+		c.in = newInput(func() { c.changed(true) }, func() { k.guard("kill command "+c.id, c.kill) })
 	}
 	switch {
 	case c.spec.Process && len(m.Files) == 2:

@@ -196,7 +196,7 @@ func TestACommandWhoseStartWasGivenUpEnds(t *testing.T) {
 	if s.dir, err = os.Open("/"); err != nil {
 		t.Fatal(err)
 	}
-	c := &command{id: "late", ended: make(chan struct{}), changed: func() {}}
+	c := &command{id: "late", ended: make(chan struct{}), changed: func(bool) {}}
 	c.spec.Path, c.spec.Args, c.spec.UID, c.spec.GID = "/bin/sleep", []string{"sleep", "5"}, 123456, 123456
 	for i := range c.streams {
 		f, _, err := output.NamelessFile()
@@ -207,7 +207,7 @@ func TestACommandWhoseStartWasGivenUpEnds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.streams[i] = newStream(f, window, 1<<10, func() {})
+		c.streams[i] = newStream(f, window, 1<<10, func(bool) {})
 	}
 	ended := make(chan wire.Result, 1)
 	go func() { ended <- c.run(s) }()
@@ -293,7 +293,7 @@ func TestTheOldestCommandsAreForgotten(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.streams[i] = newStream(f, window, 1<<30, func() {})
+			c.streams[i] = newStream(f, window, 1<<30, func(bool) {})
 		}
 		if err := c.streams[0].file.Truncate(bytes); err != nil {
 			t.Fatal(err)

@@ -9,9 +9,13 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
-// gathering is how long a change of a command's output may wait for the next one, or for the command's end. Most commands
-// end right after their output, and their readers are woken once.
-const gathering = time.Millisecond
+const (
+	// gathering is how long a change of a command's output may wait for the next one, or for the command's end. Most
+	// commands end right after their output, and their readers are woken once.
+	gathering = time.Millisecond
+	// gathered is the size of a piece of output, in bytes, that does not wait: to read it takes time too.
+	gathered = 4 << 10
+)
 
 // mark notifies the readers of a command of a change. A change that waits is sent with the next one, or after gathering.
 func (k *keeper) mark(c *command, waits bool) {

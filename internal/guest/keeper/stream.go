@@ -29,7 +29,7 @@ const (
 type stream struct {
 	file, window *os.File
 	limit        int64
-	changed      func()
+	changed      func(waits bool)
 
 	mu      sync.Mutex // guards the fields below
 	moved   *sync.Cond // signals that a reader moved
@@ -39,7 +39,7 @@ type stream struct {
 	readers map[uint64]int64 // positions of the readers that it waits for
 }
 
-func newStream(file, window *os.File, limit int64, changed func()) *stream {
+func newStream(file, window *os.File, limit int64, changed func(waits bool)) *stream {
 	s := &stream{file: file, window: window, limit: limit, changed: changed, readers: map[uint64]int64{}}
 	s.moved = sync.NewCond(&s.mu)
 	return s
@@ -49,7 +49,7 @@ func newStream(file, window *os.File, limit int64, changed func()) *stream {
 func (s *stream) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		rest = rest[s.take(rest):]
-		s.changed()
+		s.changed(len(p) < gathered)
 	}
 	return len(p), nil
 }
