@@ -2,6 +2,7 @@ package channel_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -102,6 +103,34 @@ func TestOperationGivenUpBeforeItWasCarriedOutMayBeRepeated(t *testing.T) {
 			t.Errorf("%+v", result)
 		}
 		return
+	}
+}
+
+// A caller that gives up may close its input. The guest must not take that for a failed input, whose result it would keep.
+func TestInputOfACallThatWasGivenUpIsNotSent(t *testing.T) {
+	for range 200 {
+		begun, inputs := make(chan struct{}), make(chan error, 1)
+		g := newGuest(t, func(_ context.Context, _ channel.Request, in io.Reader, _ *wire.Writer) wire.Result {
+			close(begun)
+			_, err := io.Copy(io.Discard, in)
+			inputs <- err
+			return wire.Result{}
+		}, channel.ServerConfig{})
+		c := newClient(t, g.dial)
+		ctx, cancel := context.WithCancel(t.Context())
+		in, feed := io.Pipe()
+		go func() {
+			feed.Write([]byte("some")) //nolint:errcheck // the call is given up
+			<-begun
+			cancel()
+		}()
+		if _, err := c.Call(ctx, channel.Request{Op: channel.OpPut, ID: "x"}, channel.Streams{Stdin: in}); err == nil {
+			t.Fatal("the operation ended without its input")
+		}
+		in.Close()
+		if err := <-inputs; errors.Is(err, channel.ErrInput) {
+			t.Fatalf("the guest read %v", err)
+		}
 	}
 }
 

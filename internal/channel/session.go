@@ -185,12 +185,12 @@ func (s *session) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pace waits until enough is acknowledged, or until ctx ends.
+// pace waits until enough is acknowledged. Once ctx has ended, nothing may be sent.
 func (s *session) pace(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.out.n < s.buffer || s.ended != nil {
-		return s.ended
+		return errors.Join(s.ended, ctx.Err())
 	}
 	defer context.AfterFunc(ctx, func() {
 		s.mu.Lock()

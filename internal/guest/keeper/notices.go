@@ -17,7 +17,8 @@ const (
 	gathered = 4 << 10
 )
 
-// mark notifies the readers of a command of a change. A change that waits is sent with the next one, or after gathering.
+// mark notifies the readers of a command of a change. A change that waits is sent with the next one, or after
+// gathering.
 func (k *keeper) mark(c *command, waits bool) {
 	k.mu.Lock()
 	s := k.session
