@@ -76,36 +76,57 @@ func (e *Error) InDirectory() bool { return e.stage == stageDirectory }
 // ErrStopped: sandbox code stopped the command before it reached its program.
 var ErrStopped = errors.New("other code in the sandbox stopped it before it started")
 
-// begin waits until the command has executed its program.
+// begin waits until the command has executed its program. A stall of this process is not taken for one of the command:
+// a read that began in time gives nothing up.
 func (c *Child) begin(failed *os.File) error {
 	until := time.Now().Add(limit)
-	if err := c.status.SetReadDeadline(until); err != nil {
+	if err := c.identify(until); err != nil {
 		return err
 	}
-	if r, err := readReport(c.status); err == nil && r.what == reportPID {
-		c.Supervisor, c.PID = int(r.supervisor), int(r.value)
-	}
-	for pause := nudge; ; pause = min(2*pause, limit/4) {
-		if err := failed.SetReadDeadline(time.Now().Add(pause)); err != nil {
+	for pause := nudge; ; pause = max(nudge, min(2*pause, limit/4, time.Until(until))) {
+		asked := time.Now()
+		if err := failed.SetReadDeadline(asked.Add(pause)); err != nil {
 			return err
 		}
 		r, err := readReport(failed)
 		switch {
 		case err == nil:
 			return &Error{stage(r.what), syscall.Errno(r.value)}
-		case errors.Is(err, io.EOF) && c.PID == 0:
-			return errors.New("the supervisor ended before the command started")
 		case errors.Is(err, io.EOF):
-			return c.status.SetReadDeadline(time.Time{})
+			return c.began()
 		case !errors.Is(err, os.ErrDeadlineExceeded):
 			return err
-		case time.Now().After(until):
+		case asked.After(until):
 			c.signal(unix.SIGKILL)
 			return ErrStopped
 		default:
 			c.signal(unix.SIGCONT)
 		}
 	}
+}
+
+// identify reads the processes from the supervisor's first report. Without one, they stay 0.
+func (c *Child) identify(until time.Time) error {
+	if err := c.status.SetReadDeadline(until); err != nil {
+		return err
+	}
+	if r, err := readReport(c.status); err == nil && r.what == reportPID {
+		c.Supervisor, c.PID = int(r.supervisor), int(r.value)
+	}
+	return nil
+}
+
+// began returns the result of begin after the program was executed, or its supervisor ended.
+func (c *Child) began() error {
+	if c.PID == 0 { // the report may have come since
+		if err := c.identify(time.Now().Add(limit)); err != nil {
+			return err
+		}
+	}
+	if c.PID == 0 {
+		return errors.New("the supervisor ended before the command started")
+	}
+	return c.status.SetReadDeadline(time.Time{})
 }
 
 // signal signals the command's process, and ignores one that is gone.
