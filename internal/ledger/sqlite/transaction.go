@@ -28,13 +28,14 @@ var (
 // GetDBConn implements gorm.GetDBConnector.
 func (p pool) GetDBConn() (*sql.DB, error) { return p.DB, nil }
 
-// BeginTx implements gorm.ConnPoolBeginner. SQLite has no options.
+// BeginTx implements gorm.ConnPoolBeginner. SQLite has no options. The end of ctx does not interrupt the statement: the
+// driver could report a failure although the transaction has begun.
 func (p pool) BeginTx(ctx context.Context, _ *sql.TxOptions) (gorm.ConnPool, error) {
 	conn, err := p.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.ExecContext(ctx, p.begin); err != nil {
+	if _, err := conn.ExecContext(context.WithoutCancel(ctx), p.begin); err != nil {
 		if failed, ok := errors.AsType[*sqlite.Error](err); ok && failed.Code() == sqlite3.SQLITE_ERROR {
 			// An earlier transaction could not be ended, so the connection is closed.
 			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it returns this error
