@@ -170,8 +170,8 @@ func (t *tunnel) moveTLS() {
 		received: &f.received,
 	}
 	err = r.run(f.ctx)
-	closeAll(t.client) // this decrements the count
-	f.end(err)
+	closeAll(t.client)       // this decrements the count
+	f.end(orCut(f.ctx, err)) // a cut closes the connections, which run may see first
 }
 
 // rawConn returns the underlying connection, whose bytes the kernel can copy itself.
