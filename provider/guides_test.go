@@ -3,13 +3,13 @@ package provider_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testaddress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/client"
@@ -207,13 +207,11 @@ func requesting(script, image, root string) string {
 	).Replace(strings.Join(lines, ""))
 }
 
-// freeAddress returns an address on which nothing listens.
 func freeAddress(w *providertest.World) string {
 	w.Helper()
-	l, err := (&net.ListenConfig{}).Listen(w.Context(), "tcp", "127.0.0.1:0")
+	address, err := testaddress.Free()
 	w.Must(err)
-	w.Must(l.Close())
-	return l.Addr().String()
+	return address
 }
 
 // printed matches a line that a guide shows. In it, … matches anything.

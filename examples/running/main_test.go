@@ -3,7 +3,6 @@ package running_test
 import (
 	"bytes"
 	"context"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -15,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/dockertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testaddress"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 )
 
@@ -81,13 +81,11 @@ func directory(t *testing.T, mode os.FileMode) string {
 	return dir
 }
 
-// freeAddress returns an address of this machine on which no program listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	address, err := testaddress.Free()
 	must(t, err)
-	defer listener.Close()
-	return listener.Addr().String()
+	return address
 }
 
 func awaitReady(t *testing.T, url string) {

@@ -5,8 +5,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net"
 	"net/url"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -81,7 +81,7 @@ func (s *Server) url(schema string) *url.URL {
 	u := &url.URL{
 		Scheme: "postgres",
 		User:   url.UserPassword(superuser, s.password),
-		Host:   "127.0.0.1:" + strconv.Itoa(s.port),
+		Host:   net.JoinHostPort(s.host, s.port),
 		Path:   "/postgres",
 	}
 	if schema != "" {

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testaddress"
 )
 
 const (
@@ -30,7 +32,8 @@ const (
 type Server struct {
 	bin, dir string
 	password string
-	port     int
+	host     string
+	port     string
 	as       *syscall.Credential // nil for the current user
 
 	process *os.Process
@@ -51,7 +54,7 @@ func newServer() (*Server, error) {
 		return nil, err
 	}
 	s := &Server{bin: bin, dir: dir, password: rand.Text(), as: as}
-	if err := errors.Join(s.initialize(), s.choosePort()); err != nil {
+	if err := errors.Join(s.initialize(), s.chooseAddress()); err != nil {
 		return nil, errors.Join(err, os.RemoveAll(dir))
 	}
 	if err := s.start(); err != nil {
@@ -125,25 +128,21 @@ func (s *Server) initialize() error {
 	return nil
 }
 
-func (s *Server) choosePort() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func (s *Server) chooseAddress() (err error) {
+	address, err := testaddress.Free()
 	if err != nil {
 		return err
 	}
-	address, ok := l.Addr().(*net.TCPAddr)
-	if !ok {
-		return errors.Join(fmt.Errorf("a TCP listener has the address %v", l.Addr()), l.Close())
-	}
-	s.port = address.Port
-	return l.Close()
+	s.host, s.port, err = net.SplitHostPort(address)
+	return err
 }
 
 // start starts the server and waits until it answers. The kernel kills the server when the thread that
 // started it ends, so a thread is kept for it. So the server ends with this process in every case.
 func (s *Server) start() error {
 	log := new(bytes.Buffer)
-	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data(), "-p", strconv.Itoa(s.port),
-		"-c", "listen_addresses=127.0.0.1", "-c", "unix_socket_directories="+s.dir, "-c", "max_connections=300",
+	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data(), "-p", s.port,
+		"-c", "listen_addresses="+s.host, "-c", "unix_socket_directories="+s.dir, "-c", "max_connections=300",
 		"-c", "shared_buffers=32MB")
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: s.as, Pdeathsig: syscall.SIGQUIT}
