@@ -133,12 +133,13 @@ func TestConnectionsWithoutACredentialAreClosedInTime(t *testing.T) {
 			i.Write("tokens", "test "+token+"\n")
 			s := i.serve(func(c *reconciler.Config) {
 				listener.set(i, c)
-				c.Unauthenticated.Timeout = 2 * time.Second
+				c.Unauthenticated.Timeout = 5 * time.Second
 			})
-			known, silent, asking, wrong := s.connect(listener.dial), s.connect(listener.dial), s.connect(listener.dial),
-				s.connect(listener.dial)
+			known := s.connect(listener.dial)
 			known.mustGet("/v1/leases", token)
+			silent, asking := s.connect(listener.dial), s.connect(listener.dial)
 			asking.mustGet("/livez", "")
+			wrong := s.connect(listener.dial)
 			if status, err := wrong.get("/v1/leases", access.NewToken()); err != nil || status != http.StatusUnauthorized {
 				t.Fatalf("a wrong token is answered with %d, %v", status, err)
 			}

@@ -137,7 +137,7 @@ func (w *world) live(agent string, killed <-chan struct{}, message string) {
 		_, err = w.service.Exec(ctx, ref, sandbox.ExecRequest{Command: []string{"true"}})
 	}
 	if err == nil {
-		w.post(message, sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
+		w.lastPost(message, sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
 			Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent}})
 		select {
 		case <-killed:

@@ -27,7 +27,7 @@ func TestAnOutageIsNotBilled(t *testing.T) {
 		w.exec(l.ID, "true")
 		remove := steps[slices.IndexFunc(steps, func(s step) bool { return s.name == "remove the container" })]
 		hit := w.killAt(proxy, remove, true)
-		w.post("msg_end",
+		w.lastPost("msg_end",
 			sandbox.Condition{Type: "game.finished", Timestamp: time.Now(), Data: sandbox.ConditionData{EnvironmentID: "catan"}})
 		<-hit
 		before := time.Since(begun).Seconds()

@@ -66,7 +66,7 @@ func TestWorkOfADeadReplicaIsTakenOver(t *testing.T) {
 			died := dieAt(a, proxies[0], call, c.answer)
 			taken, done := firstChange(proxies[1])
 			if call.name == "remove the container" {
-				a.post("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
+				a.lastPost("msg_1", sandbox.Condition{Type: "agent.death", Timestamp: time.Now(),
 					Data: sandbox.ConditionData{EnvironmentID: "catan", AgentDID: agent(1)}})
 			} else if _, err := a.service.Acquire(t.Context(),
 				sandbox.Acquire{AgentDID: agent(1), EnvironmentID: "catan"}); err == nil {

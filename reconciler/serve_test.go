@@ -146,9 +146,10 @@ func TestReconcilerKilledWhileItAcquiresMakesOneSandbox(t *testing.T) {
 	w := newWorld(t, "")
 	w.environment("catan")
 	for i, delay := range []time.Duration{5 * time.Millisecond, 40 * time.Millisecond, 120 * time.Millisecond} {
+		service := w.service
 		go func() {
 			// The reply is lost.
-			_, _ = w.service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(i), EnvironmentID: "catan"})
+			_, _ = service.Acquire(t.Context(), sandbox.Acquire{AgentDID: agent(i), EnvironmentID: "catan"})
 		}()
 		time.Sleep(delay) //nolint:forbidigo // a kill at different moments
 		w.kill()

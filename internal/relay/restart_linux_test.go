@@ -111,8 +111,8 @@ func TestACommandThatEndsIsRunAgain(t *testing.T) {
 		_ = last.Close()
 		<-ended //nolint:errcheck // its connection broke, with any error
 		eventually(t, "the client sees it", func() error {
-			if _, err := c.List(t.Context()); err == nil && runs == 1 {
-				return errors.New("it uses what has ended")
+			if _, err := c.List(t.Context()); err != nil || runs == 1 {
+				return errors.Join(err, errors.New("it uses what has ended"))
 			}
 			return nil
 		})

@@ -171,12 +171,12 @@ func aDetachedCommandGoesOn(w *world) {
 	w.acquire(ann)
 	ctx, cancel := context.WithCancel(w.Context())
 	x := must(w.Service.StartExec(ctx, sandbox.LeaseRef{ID: annsLease},
-		sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "500ms"}}))(w)
+		sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "2s"}}))(w)
 	cancel()
 	if x.ID != "long" || x.State != sandbox.ExecRunning || !x.Detached || x.StartedAt.IsZero() || !x.FinishedAt.IsZero() {
 		w.Errorf("it returned %+v", x)
 	}
-	again := w.start(sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "500ms"}})
+	again := w.start(sandbox.ExecRequest{ID: "long", Command: []string{"sleep", "2s"}})
 	if again.ID != x.ID || !again.StartedAt.Equal(x.StartedAt) {
 		w.Errorf("the same request again gave %+v", again)
 	}

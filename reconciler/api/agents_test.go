@@ -304,14 +304,14 @@ func TestConnectionsToAgentsAreLimited(t *testing.T) {
 
 func TestAConnectionToAnAgentThatStandsStillIsClosed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, func(c *api.Config) { c.AgentIdle = 2 * time.Second })
+	w := newWorld(t, func(c *api.Config) { c.AgentIdle = 5 * time.Second })
 	w.agents()
 	p := w.wantProblem(w.do("GET", chat+"/silent", ""), 504, sandbox.Timeout)
 	if p.Reason != sandbox.ReasonConnectionFailed {
 		t.Errorf("a silent agent is %+v", p)
 	}
 	to, from := w.upgrade()
-	for range 5 { // longer than its idle limit
+	for range 12 { // longer than its idle limit
 		time.Sleep(500 * time.Millisecond) //nolint:forbidigo // keeps the connection busy
 		w.echo(to, from, "still here")
 	}

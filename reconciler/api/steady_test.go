@@ -89,7 +89,7 @@ func (p pausing) Read(b []byte) (int, error) {
 // after the last write.
 func TestAResponseThatPausesBeforeItsEndIsWhole(t *testing.T) {
 	t.Parallel()
-	const timeout = 100 * time.Millisecond
+	const timeout = time.Second
 	const n = 8000
 	for _, path := range []string{"/files?path=a", "/workspace/diff", "/processes/relay/logs?follow=true"} {
 		t.Run(path, func(t *testing.T) {

@@ -89,7 +89,7 @@ func diskSurvivesSleeps(w *world) {
 }
 
 func diskSurvivesIdle(w *world) {
-	h := w.spawn(cloudflare.Limits{SleepAfter: 2 * time.Second}, keepsDisk)
+	h := w.spawn(cloudflare.Limits{SleepAfter: 10 * time.Second}, keepsDisk)
 	w.sh(h, writeDisk)
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped by %s", p.Cause)

@@ -145,7 +145,7 @@ func (w *world) alive(h driver.Handle, mark string) int {
 func execTimeout(w *world, h driver.Handle) {
 	res, err := w.exec(h, sandbox.ExecRequest{
 		Command: []string{"sh", "-c", "echo begun; sleep 7001 & sleep 7001"},
-		Timeout: sandbox.Duration(time.Second),
+		Timeout: sandbox.Duration(5 * time.Second),
 	})
 	w.must(err)
 	if res.ExitCode != sandbox.ExitTimeout || !res.TimedOut || string(res.Stdout) != "begun\n" {

@@ -170,7 +170,7 @@ func (w *world) dieAtOutput(h driver.Handle, r sandbox.ExecRequest) {
 }
 
 func callerDies(w *world) {
-	h := w.spawn(cloudflare.Limits{SleepAfter: 2 * time.Second})
+	h := w.spawn(cloudflare.Limits{SleepAfter: 8 * time.Second})
 	w.dieUnder(h, "", false)
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped as %+v", p)
@@ -178,7 +178,7 @@ func callerDies(w *world) {
 }
 
 func detachedCallerDies(w *world) {
-	const sleepAfter = 2 * time.Second
+	const sleepAfter = 8 * time.Second
 	h := w.spawn(cloudflare.Limits{SleepAfter: sleepAfter})
 	id := sandbox.RandomIDs(sandbox.SandboxIDLength)
 	w.dieUnder(h, id, true)
@@ -198,13 +198,13 @@ func detachedCallerDies(w *world) {
 		}
 		followed <- err
 	}()
-	w.sh(h, "kill $(pidof sleep)")
-	if err := <-followed; err != nil {
-		w.Errorf("another caller follows the command: %v", err)
-	}
 	if _, err := w.worker.Follow(w.Context(), h,
 		sandbox.Replay{ID: "nobody-ran-it"}); sandbox.ReasonOf(err) != sandbox.ReasonExecNotFound {
 		w.Errorf("a command that was never run: %v", err)
+	}
+	w.sh(h, "kill $(pidof sleep)")
+	if err := <-followed; err != nil {
+		w.Errorf("another caller follows the command: %v", err)
 	}
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
 		w.Errorf("it stopped as %+v", p)

@@ -171,8 +171,8 @@ func fallsAsleep(w *world) {
 }
 
 func commandKeepsAwake(w *world) {
-	h := w.spawn(cloudflare.Limits{SleepAfter: time.Second})
-	if got := w.sh(h, "sleep 4; echo done"); got != "done\n" {
+	h := w.spawn(cloudflare.Limits{SleepAfter: 8 * time.Second})
+	if got := w.sh(h, "sleep 12; echo done"); got != "done\n" {
 		w.Errorf("a command that takes longer than sleep_after says %q", got)
 	}
 	if p := w.awaitStopped(h); p.Cause != cloudflare.CauseIdle {
@@ -245,7 +245,7 @@ func renewalBringsBack(w *world) {
 func endsAtDeadline(w *world) {
 	began := time.Now()
 	w.spawn(cloudflare.Limits{}) // to measure how long this machine takes
-	deadline := time.Now().Add(3*time.Second + 3*time.Since(began))
+	deadline := time.Now().Add(15*time.Second + 3*time.Since(began))
 	h := w.spawn(cloudflare.Limits{}, func(s *driver.SandboxSpec) { s.Deadline = deadline })
 	_, err := w.exec(h, sandbox.ExecRequest{Command: []string{"sh", "-c", "trap '' TERM; sleep 7003"}})
 	if err == nil {

@@ -51,7 +51,7 @@ func TestNoSecretOutlivesASandbox(t *testing.T) {
 			})
 		},
 		"that has reached its deadline": func(w *world) {
-			w.endsWithoutSecrets(15*time.Second, func(h driver.Handle) { w.awaitStopped(h) })
+			w.endsWithoutSecrets(40*time.Second, func(h driver.Handle) { w.awaitStopped(h) })
 		},
 	})
 }

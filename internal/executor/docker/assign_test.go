@@ -42,6 +42,9 @@ func TestAssigningARunningSandboxAsksNothingOfTheEngine(t *testing.T) {
 	x, p := throughProxy(t)
 	must(t, x.Assign(t.Context(), w.spawnPooled(t))) // finds the relay and the engine's clock
 	waiting := []driver.SandboxSpec{w.spawnPooled(t), w.spawnPooled(t), w.spawnPooled(t)}
+	for _, spec := range waiting { // a guest that does not answer soon is looked for on the engine
+		w.exec(t, spec.Handle, "true")
+	}
 	var asked atomic.Int64
 	p.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
 		asked.Add(1)

@@ -62,6 +62,7 @@ func TestRequestsToTheEngineAreCounted(t *testing.T) {
 	waiting := lease
 	waiting.LeaseID, waiting.AgentDID, waiting.Config, waiting.Generation = "", "", nil, 0
 	want("a spawn for a pool", 8, c.during(t, func() error { return x.Spawn(t.Context(), waiting) }))
+	w.exec(t, lease.Handle, "true") // a guest that does not answer soon is looked for on the engine
 	must(t, x.Sleep(t.Context(), lease.Handle, sandbox.SleepPause))
 	want("a claim on a paused pool", 1, c.during(t, func() error {
 		if _, err := x.Wake(t.Context(), lease.Handle); err != nil {
@@ -75,6 +76,7 @@ func TestRequestsToTheEngineAreCounted(t *testing.T) {
 	waiting = lease
 	waiting.LeaseID, waiting.AgentDID, waiting.Config, waiting.Generation = "", "", nil, 0
 	must(t, x.Spawn(t.Context(), waiting))
+	w.exec(t, lease.Handle, "true")
 	want("a claim on a running pool", 0, c.during(t, func() error { return x.Assign(t.Context(), lease) }))
 }
 

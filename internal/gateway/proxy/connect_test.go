@@ -375,7 +375,7 @@ func TestSlowConnectionsAreClosed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t,
-				proxy.Limits{HeaderTime: 100 * time.Millisecond, Idle: 200 * time.Millisecond, KeepAlive: 100 * time.Millisecond})
+				proxy.Limits{HeaderTime: time.Second, Idle: 2 * time.Second, KeepAlive: time.Second})
 			conn := begin(w)
 			if _, err := io.ReadAll(conn); err != nil && strings.Contains(err.Error(), "i/o timeout") {
 				t.Error("the connection is still there")

@@ -256,6 +256,12 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 func (l *lines) records(t testing.TB) []audit.Record {
 	t.Helper()
 	l.mu.Lock()

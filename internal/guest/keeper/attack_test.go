@@ -184,6 +184,7 @@ func TestNothingIsLostWithTheBroker(t *testing.T) {
 			}
 		})
 	}
+	b.run(t, "until [ -e runs0 -a -e runs1 -a -e runs2 -a -e runs3 ]; do sleep 0.05; done")
 	const kills = 5
 	for range kills {
 		time.Sleep(700 * time.Millisecond) //nolint:forbidigo // the commands write for a while

@@ -100,13 +100,15 @@ func TestACommandDoesNotTakeAPartOfItsInputForTheWhole(t *testing.T) {
 	})
 	t.Run("AllOfItCame", func(t *testing.T) {
 		b.run(t, "rm -f /workspace/began /workspace/rest")
-		s := b.stream("whole", "cat > /workspace/rest; touch /workspace/began; sleep 1; echo took $(cat /workspace/rest)")
+		s := b.stream("whole", "cat > /workspace/rest; touch /workspace/began; "+
+			"until [ -e /workspace/go ]; do sleep 0.05; done; echo took $(cat /workspace/rest)")
 		s.write(t, "all of it")
 		if err := s.in.Close(); err != nil {
 			t.Fatal(err)
 		}
 		b.seen(t, "/workspace/began")
 		kill(t, s)
+		b.run(t, "touch /workspace/go")
 		if out, res := b.followed(t, "whole", "all of it"); out != "took all of it\n" ||
 			res.Problem != "" || res.ExitCode != 0 {
 			t.Errorf("%q, %+v", out, res)

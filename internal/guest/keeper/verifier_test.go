@@ -106,9 +106,12 @@ func TestAllElseStandsStillForAVerifier(t *testing.T) {
 		}
 		ended <- time.Now()
 	}()
-	time.AfterFunc(300*time.Millisecond, func() { close(began) })
+	go func() {
+		defer close(began)
+		b.wantProcess(t, "sleep 3")
+	}()
 	out, errOut, res := b.verifies(t,
-		script("cat count; sleep 1; cat count; (sleep 77 & setsid sleep 78 &) >/dev/null 2>&1"))
+		script("cat count; sleep 3; cat count; (sleep 77 & setsid sleep 78 &) >/dev/null 2>&1"))
 	verified := time.Now()
 	if f := strings.Fields(out); res.ExitCode != 0 || len(f) != 2 || f[0] != f[1] {
 		t.Errorf("%q, %q, %+v", out, errOut, res)
@@ -171,10 +174,10 @@ func TestVerifiersTakeTurns(t *testing.T) {
 		}
 	}
 	go func() {
-		_, _, res := b.verifies(t, script("touch $HOME/x; sleep 2"))
+		_, _, res := b.verifies(t, script("touch $HOME/x; sleep 15"))
 		results <- res
 	}()
-	b.wantProcess(t, "sleep 2")
+	b.wantProcess(t, "sleep 15")
 	e := channel.Exec{Args: []string{"true"}, Cwd: "/workspace", Timeout: 100 * time.Millisecond}
 	res, err := b.call(channel.Request{Op: channel.OpExec, ID: "hasty", Exec: &e}, channel.Streams{})
 	if err != nil || res.Problem != wire.ProblemBusy {
@@ -217,14 +220,14 @@ func TestAVerdictOutlivesTheBroker(t *testing.T) {
 	killed := make(chan struct{})
 	go func() {
 		defer close(killed)
-		b.wantProcess(t, "sleep 2")
+		b.wantProcess(t, "sleep 8")
 		if out, err := exec.Command("kill", "-KILL", b.broker(t)).CombinedOutput(); err != nil {
 			t.Errorf("%v: %s", err, out)
 		}
 	}()
 	defer func() { <-killed }()
 	var out bytes.Buffer
-	e := script("cat count; sleep 2; cat count; exit 5")
+	e := script("cat count; sleep 8; cat count; exit 5")
 	e.Cwd, e.Timeout = "/workspace", 20*time.Second
 	res, err := b.call(channel.Request{Op: channel.OpVerify, ID: "verdict", Exec: &e}, channel.Streams{Stdout: &out})
 	for tries := 0; (err != nil || res.Problem != "") && tries < 50; tries++ {
