@@ -136,7 +136,7 @@ func (w *world) leavesData(script string, timeout time.Duration) {
 		Timeout: sandbox.Duration(timeout),
 		Detach:  true,
 	})
-	testwait.Until(w, time.Minute, "/data is saved", func() bool { return !w.inspect(h).SavedAt.IsZero() })
+	testwait.Until(w, 30*time.Second, "/data is saved, within ten alarms", func() bool { return !w.inspect(h).SavedAt.IsZero() })
 	cloudflaretest.Crash(w, host)
 	w.awaitStopped(h)
 	w.must(w.worker.Wake(w.Context(), h))

@@ -115,7 +115,7 @@ func TestACommandThatDoesNotReachItsProgramIsKilled(t *testing.T) {
 	if !errors.Is(err, ErrStopped) {
 		t.Errorf("a command that never executes its program: %v", err)
 	}
-	if took < limit || took > 20*limit { // it is killed right after the limit, by a process that may stall
+	if took < limit || took > 2*limit {
 		t.Errorf("it was given up after %s", took)
 	}
 	var s unix.WaitStatus
