@@ -83,6 +83,36 @@ func TestKillsOfADeadProcessAreTakenOverAtTheNextStart(t *testing.T) {
 	})
 }
 
+// TestKillsOfAProcessWhoseDeathShowsLateAreTakenOver starts a replica before the other one dies: it sees the same as a
+// replica that starts while the database has not yet noticed a death.
+func TestKillsOfAProcessWhoseDeathShowsLateAreTakenOver(t *testing.T) {
+	t.Parallel()
+	w, proxy := newProxiedWorld(t, onPostgreSQL(t))
+	w.environment("catan", rpg)
+	l := w.acquire(agent(0), "catan")
+	removal, under := w.removal(), make(chan struct{}, 100)
+	proxy.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if !removal.is(r) {
+			pass(rw, r)
+			return
+		}
+		under <- struct{}{}
+		<-r.Context().Done()
+		panic(http.ErrAbortHandler)
+	})
+	w.die("msg_1", agent(0))
+	<-under
+	replica := w.join(dockertest.NewProxy(t).Host())
+	w.kill()
+	died := time.Now()
+	replica.eventually("its sandbox is gone", func() bool { return replica.lease(l.ID).Status == sandbox.LeaseDestroyed })
+	if took := time.Since(died); took > 6*time.Second {
+		t.Errorf("it was gone %s after the death, want 6s: a claim runs out 6 to 8s after it", took)
+	}
+	proxy.Set(nil)
+	w.start() // for the world's cleanup
+}
+
 // TestClaimsOfALivingReplicaAreNotTaken starts a replica while another one kills a sandbox.
 func TestClaimsOfALivingReplicaAreNotTaken(t *testing.T) {
 	onBothDatabases(t, func(t *testing.T, on func(*reconciler.Config)) {

@@ -101,15 +101,25 @@ func (c *Core) Start(h Hooks) {
 	c.Background(c.freeClaims)
 }
 
-// freeClaims ends the claims of processes that died before this one began.
+// freeClaims ends the claims of processes that died before this one began. It looks until such claims have run out,
+// because a database may notice a death late.
 func (c *Core) freeClaims() {
-	n, err := c.store.FreeClaims(c.life)
-	switch {
-	case c.life.Err() != nil:
-	case err != nil:
-		c.log.Warn("lifecycle: freeing the claims of processes that have died; they run out by themselves", "error", err)
-	case n > 0:
-		c.log.Info("lifecycle: freed the claims of processes that have died", "claims", n)
+	tick := time.NewTicker(HeartbeatEvery)
+	defer tick.Stop()
+	for range ClaimTTL / HeartbeatEvery {
+		n, err := c.store.FreeClaims(c.life)
+		switch {
+		case c.life.Err() != nil:
+		case err != nil:
+			c.log.Warn("lifecycle: freeing the claims of processes that have died; they run out by themselves", "error", err)
+		case n > 0:
+			c.log.Info("lifecycle: freed the claims of processes that have died", "claims", n)
+		}
+		select {
+		case <-c.life.Done():
+			return
+		case <-tick.C:
+		}
 	}
 }
 
