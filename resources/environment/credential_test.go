@@ -95,45 +95,51 @@ resource "sandbox_environment" "test" {
 	}
 	is := config.Variables{"token": config.StringVariable("sk-hunter2")}
 	const basic = `{ secret = "git", scheme = "basic", username = "x-access-token" }`
-	resource.Test(t, resource.TestCase{
-		ProtoV6ProviderFactories: w.Providers(),
-		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_11_0)},
-		CheckDestroy:             destroyed(w, w.Name),
-		Steps: []resource.TestStep{
-			{
-				Config: configuration(`credentials = {
+	var steps []resource.TestStep
+	for _, refused := range []string{ // the order of a plan's errors is Terraform's
+		`network.credentials\["github.com"\].secret must be the name of`,
+		`network.credentials\["github.com"\].header must be a header such as`,
+		`network.credentials\["evil.test"\] must be a host`,
+		`network.credentials\["evil.test"\].username must be`,
+		`network.authorities must be certificates`,
+	} {
+		steps = append(steps, resource.TestStep{
+			Config: configuration(`credentials = {
       "github.com" = { secret = "none", header = "Host" }
       "evil.test"  = { secret = "git", username = "x" }
     }
     authorities = "none"`), ConfigVariables: is, PlanOnly: true,
-				ExpectError: regexp.MustCompile(`(?s)network.authorities must be certificates.*` +
-					`network.credentials\["evil.test"\] must be a host.*` +
-					`network.credentials\["evil.test"\].username must be.*` +
-					`network.credentials\["github.com"\].header must be a header such as.*` +
-					`network.credentials\["github.com"\].secret must be the name of`),
-			},
-			{
-				Config:          configuration(`credentials = { "github.com" = ` + basic + ` }`),
-				ConfigVariables: is,
-				Check: resource.ComposeTestCheckFunc(stateWithout("sk-hunter2"), sandboxHas(w, svc, "other=of the sandbox"),
-					has(map[string]sandbox.EgressCredential{
-						"github.com": {Secret: "git", Scheme: sandbox.CredentialBasic, Username: "x-access-token"}})),
-			},
-			{
-				ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: w.Name, ConfigVariables: is,
-				// The ledger does not have these attributes.
-				ImportStateVerifyIgnore: []string{
-					"secrets.git.value_wo_version", "secrets.other.value_wo_version", "force_destroy",
-				},
-			},
-			{
-				Config:          configuration(`credentials = { "registry.npm.test" = { secret = "git", header = "Private-Token" } }`),
-				ConfigVariables: is, ConfigPlanChecks: inPlace(),
-				Check: has(map[string]sandbox.EgressCredential{"registry.npm.test": {Secret: "git", Header: "Private-Token"}}),
-			},
-			{
-				Config: configuration(""), ConfigVariables: is, ConfigPlanChecks: inPlace(), Check: has(nil),
+			ExpectError: regexp.MustCompile(refused),
+		})
+	}
+	steps = append(steps,
+		resource.TestStep{
+			Config:          configuration(`credentials = { "github.com" = ` + basic + ` }`),
+			ConfigVariables: is,
+			Check: resource.ComposeTestCheckFunc(stateWithout("sk-hunter2"), sandboxHas(w, svc, "other=of the sandbox"),
+				has(map[string]sandbox.EgressCredential{
+					"github.com": {Secret: "git", Scheme: sandbox.CredentialBasic, Username: "x-access-token"}})),
+		},
+		resource.TestStep{
+			ResourceName: address, ImportState: true, ImportStateVerify: true, ImportStateId: w.Name, ConfigVariables: is,
+			// The ledger does not have these attributes.
+			ImportStateVerifyIgnore: []string{
+				"secrets.git.value_wo_version", "secrets.other.value_wo_version", "force_destroy",
 			},
 		},
+		resource.TestStep{
+			Config:          configuration(`credentials = { "registry.npm.test" = { secret = "git", header = "Private-Token" } }`),
+			ConfigVariables: is, ConfigPlanChecks: inPlace(),
+			Check: has(map[string]sandbox.EgressCredential{"registry.npm.test": {Secret: "git", Header: "Private-Token"}}),
+		},
+		resource.TestStep{
+			Config: configuration(""), ConfigVariables: is, ConfigPlanChecks: inPlace(), Check: has(nil),
+		},
+	)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_11_0)},
+		CheckDestroy:             destroyed(w, w.Name),
+		Steps:                    steps,
 	})
 }
