@@ -33,6 +33,17 @@ func Partly(summary string, err error, paths Paths, done string) diag.Diagnostic
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, detail(err, done))}
 }
 
+// Begun is Partly for an operation that may have changed something before it failed. An error that refuses the operation
+// has changed nothing.
+func Begun(summary string, err error, paths Paths, done string) diag.Diagnostics {
+	switch sandbox.CodeOf(err) {
+	case sandbox.Unavailable, sandbox.UnknownOutcome, sandbox.Timeout, sandbox.Failed, sandbox.Internal:
+		return Partly(summary, err, paths, done)
+	default:
+		return Failed(summary, err, paths)
+	}
+}
+
 func fields(summary string, list []sandbox.Field, paths Paths) diag.Diagnostics {
 	var diags diag.Diagnostics
 	for _, f := range list {

@@ -45,6 +45,21 @@ func TestWhatWasDoneIsSaid(t *testing.T) {
 	}
 }
 
+// An operation that was refused has changed nothing. Any other may have changed something.
+func TestWhatMayHaveBeenDoneIsSaidUnlessTheOperationWasRefused(t *testing.T) {
+	t.Parallel()
+	const done = "The lease may have ended."
+	for code, says := range map[sandbox.Code]bool{
+		sandbox.Unavailable: true, sandbox.UnknownOutcome: true, sandbox.Timeout: true, sandbox.Failed: true, sandbox.Internal: true,
+		sandbox.Forbidden: false, sandbox.Conflict: false, sandbox.Unauthenticated: false,
+	} {
+		d := diagnose.Begun("X", sandbox.Errorf(code, "do it: no"), nil, done)[0]
+		if strings.Contains(d.Detail(), done) != says {
+			t.Errorf("%s: %s", code, d.Detail())
+		}
+	}
+}
+
 // Every error that the user did not cause says what to do next.
 func TestWhatToDoNext(t *testing.T) {
 	t.Parallel()

@@ -113,6 +113,52 @@ func TestAccEnvironmentOfAnEngineThatGoesAway(t *testing.T) {
 		})
 }
 
+// If the engine goes away during a change or a destroy, the error does not say that nothing has changed.
+func TestAccEnvironmentThatChangesWhileTheEngineGoesAway(t *testing.T) {
+	t.Parallel()
+	providertest.OverAnEngineThatFails(t,
+		func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
+			away := func(request string) func() { return func() { engine.Set(downFrom(engine, request)) } }
+			back := func() { engine.Set(nil) }
+			changed := strings.Replace(provider+minimal(w, ""), `mode = "none"`, `mode = "restricted"`, 1)
+			said := func(summary, says string) *regexp.Regexp {
+				return regexp.MustCompile(`(?s)` + summary + `.*\.\s+` + strings.ReplaceAll(says, " ", `\s+`) + `\s+Run\s+Terraform\s+again`)
+			}
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				CheckDestroy:             destroyed(w, w.Name),
+				Steps: []resource.TestStep{
+					{Config: provider + minimal(w, "")},
+					{
+						PreConfig: away("POST .*/(images|volumes|containers)/create"), Config: changed,
+						ExpectError: said("Updating Environment Failed",
+							"The change may have been made in part. Terraform's state is unchanged, and the next apply makes the rest."),
+					},
+					{PreConfig: back, Config: changed},
+					{
+						PreConfig: away("DELETE .*/(images|volumes|containers)/"), Config: changed, Destroy: true,
+						ExpectError: said("Destroying Environment Failed", "The environment may have been removed in part. "+
+							"Terraform's state still has it, and the next destroy removes the rest."),
+					},
+					{PreConfig: back, Config: changed, Destroy: true},
+				},
+			})
+		})
+}
+
+// downFrom makes the engine go away at the first request whose method and path match.
+func downFrom(engine *dockertest.Proxy, request string) faulttest.Fault {
+	at := regexp.MustCompile("^" + request)
+	return func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+		if at.MatchString(r.Method + " " + r.URL.Path) {
+			engine.Set(faulttest.Down)
+			faulttest.Down(rw, r, pass)
+			return
+		}
+		pass(rw, r)
+	}
+}
+
 // refuse makes the engine fail requests whose method and path match one of these.
 func refuse(requests ...string) faulttest.Fault {
 	refused := regexp.MustCompile("^(" + strings.Join(requests, "|") + ")")

@@ -198,7 +198,7 @@ func closed(ctx context.Context, svc service.Leases, ref sandbox.LeaseRef) diag.
 	ctx, cancel := context.WithTimeout(ctx, deleteTimeout)
 	defer cancel()
 	if err := release(ctx, svc, ref); err != nil {
-		return diagnose.Failed("Closing Lease Failed", err, nil)
+		return diagnose.Begun("Closing Lease Failed", err, nil, "The lease may have ended. If it has not, its ttl ends it.")
 	}
 	return nil
 }

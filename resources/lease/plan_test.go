@@ -136,6 +136,40 @@ func TestAccLeaseAgainOnAnEngineThatGoesAway(t *testing.T) {
 		})
 }
 
+// If the engine goes away while a lease is released, the lease has ended, and the error does not say that nothing has
+// changed.
+func TestAccLeaseReleasedWhileTheEngineGoesAway(t *testing.T) {
+	t.Parallel()
+	providertest.OverAnEngineThatFails(t,
+		func(t *testing.T, w *providertest.World, provider string, engine *dockertest.Proxy) {
+			config := provider + environment(w)
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				CheckDestroy:             gone(w),
+				Steps: []resource.TestStep{
+					{Config: provider + leased(w, "timeouts {\n delete = \"5s\"\n}")},
+					{
+						PreConfig: func() {
+							engine.Set(func(rw http.ResponseWriter, r *http.Request, pass http.HandlerFunc) {
+								if r.Method == http.MethodDelete {
+									engine.Set(faulttest.Down)
+									faulttest.Down(rw, r, pass)
+									return
+								}
+								pass(rw, r)
+							})
+						},
+						Config: config,
+						ExpectError: regexp.MustCompile(`(?s)Releasing Lease Failed.*\.\s+` + strings.ReplaceAll(
+							`The lease may have ended\. Terraform's state still has it, and the next destroy makes sure that its sandbox is `+
+								`gone\. Run Terraform again`, " ", `\s+`)),
+					},
+					{PreConfig: func() { engine.Set(nil) }, Config: config},
+				},
+			})
+		})
+}
+
 // TestAccLeasePlanOnACloneOfTheEngine lets a machine with the engine's id, but without the sandbox, answer a plan.
 func TestAccLeasePlanOnACloneOfTheEngine(t *testing.T) {
 	t.Parallel()

@@ -286,12 +286,14 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	defer cancel()
 	const failed = "Releasing Lease Failed"
 	svc, err := r.Provider.OpenLedger(ctx, m.LedgerID.ValueString())
-	if err == nil {
-		r.Provider.Changed(m.ID.ValueString())
-		err = release(ctx, svc, m.ref())
-	}
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Failed(failed, err, nil)...)
+		return
+	}
+	r.Provider.Changed(m.ID.ValueString())
+	if err := release(ctx, svc, m.ref()); err != nil {
+		resp.Diagnostics.Append(diagnose.Begun(failed, err, nil, "The lease may have ended. Terraform's state still has it, and "+
+			"the next destroy makes sure that its sandbox is gone.")...)
 		return
 	}
 	r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
