@@ -215,6 +215,45 @@ func TestAccContextChangedBetweenPlanAndApply(t *testing.T) {
 	}
 }
 
+// A plan refuses a lease that its environment has ended for good, before an apply destroys the one that it replaces. The
+// plan that raises the epoch creates it.
+func TestAccALeaseInAnEndedEnvironmentIsRefusedAtPlan(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	configuration := w.Embedded() + environment(w) + lease("alice", "")
+	tf := terraform(t, configuration)
+	tf.Run("apply", "-auto-approve", "-input=false")
+	w.Condition(w.Service(), "game.finished", w.Name, "")
+	refused := func(args ...string) {
+		t.Helper()
+		said := strings.Join(strings.Fields(strings.ReplaceAll(tf.Fail(append(args, "-input=false", "-no-color")...), "│", "")), " ")
+		for _, says := range []string{
+			"Environment Has Ended", "Environment " + w.Name + " ended by game.finished", "Raise the environment's epoch to 1",
+		} {
+			if !strings.Contains(said, says) {
+				t.Errorf("%v does not say %q: %s", args, says, said)
+			}
+		}
+	}
+	refused("apply", "-auto-approve", "-replace=sandbox_lease.alice")
+	if l, err := w.Service().GetLease(w.Context(), sandbox.LeaseID("did:plc:alice", w.Name)); err != nil || l.Generation != 1 {
+		t.Errorf("the lease is in generation %d: %v", l.Generation, err)
+	}
+	more := configuration + lease("bob", "")
+	tf.Write("main.tf", more)
+	refused("plan")
+	reopened := strings.Replace(more, `type  = "rpg"`, `type  = "rpg"
+  epoch = 1`, 1)
+	tf.Write("main.tf", reopened)
+	tf.Run("apply", "-auto-approve", "-input=false", "-replace=sandbox_lease.alice")
+	if p := tf.Plan(); len(p.Changes) != 0 {
+		t.Errorf("planned %v", p.Changes)
+	}
+	w.Condition(w.Service(), "agent.death", w.Name, "did:plc:alice") // ends no other lease
+	tf.Run("apply", "-auto-approve", "-input=false", "-replace=sandbox_lease.alice")
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}
+
 // A plan that was approved before a game ended is still applied. The next plan reports the end.
 func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
 	t.Parallel()

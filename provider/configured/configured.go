@@ -47,18 +47,31 @@ type Provider struct {
 
 	observations observations
 	told         told
-	reopened     sync.Map // by id of the environment
+	reopenings   sync.Map // Reopening by id of the environment
 	releases     sync.Map // by id and owner of the lease
 	budgets      sync.Map // PlannedBudget by id of the environment
 }
 
-// Reopen notes that the current plan reopens an environment, for the plans of its leases.
-func (p *Provider) Reopen(environmentID string) { p.reopened.Store(environmentID, true) }
+// Reopening is what a plan does about the end of an environment.
+type Reopening int
 
-// IsReopened reports whether the current plan, so far, reopens an environment.
-func (p *Provider) IsReopened(environmentID string) bool {
-	_, ok := p.reopened.Load(environmentID)
-	return ok
+const (
+	// NotReopened also means not planned yet.
+	NotReopened Reopening = iota
+	// Reopened or created.
+	Reopened
+	// MaybeReopened means that the epoch is known after apply.
+	MaybeReopened
+)
+
+// Reopen notes what the current plan does about the end of an environment, for the plans of its leases.
+func (p *Provider) Reopen(environmentID string, r Reopening) { p.reopenings.Store(environmentID, r) }
+
+// Reopening returns what the current plan, so far, does about the end of an environment.
+func (p *Provider) Reopening(environmentID string) Reopening {
+	noted, _ := p.reopenings.Load(environmentID)
+	r, _ := noted.(Reopening)
+	return r
 }
 
 // PlanRelease notes that the current plan releases this owner's lease, for the plan of its environment.

@@ -78,14 +78,17 @@ func (p *Provider) Environment(ctx context.Context, svc service.Environments, id
 	return *e.environment, nil
 }
 
-// HasRead reports whether this run has read an environment.
-func (p *Provider) HasRead(id string) bool {
+// Read returns an environment as this run first read it. It returns false if this run has not read it.
+func (p *Provider) Read(environmentID string) (sandbox.Environment, bool) {
 	p.observations.mu.Lock()
-	e := p.observations.of(id)
+	e := p.observations.of(environmentID)
 	p.observations.mu.Unlock()
 	e.reads.Lock()
 	defer e.reads.Unlock()
-	return e.environment != nil
+	if e.environment == nil {
+		return sandbox.Environment{}, false
+	}
+	return *e.environment, true
 }
 
 // Changed records that this run has created or changed a lease.

@@ -31,7 +31,8 @@ func (r *Resource) planDestroy(ctx context.Context, state *Model) diag.Diagnosti
 				id, err))}
 	}
 	var others []string
-	planned := !r.Provider.HasRead(id) && slices.ContainsFunc(living, r.Provider.PlansRelease)
+	_, read := r.Provider.Read(id)
+	planned := !read && slices.ContainsFunc(living, r.Provider.PlansRelease)
 	for _, l := range living {
 		killed := slices.ContainsFunc(lost, func(e journal.Entry) bool { return e.ID == l.ID && e.Owner == l.Owner })
 		ours := r.Provider.PlansRelease(l) || r.Provider.IsChanged(l.ID) || killed

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/spread"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -34,8 +35,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	if !req.State.Raw.IsNull() {
 		resp.Diagnostics.Append(req.State.Get(ctx, &state)...)
 	}
-	var configured types.Set
-	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("expiry_conditions"), &configured)...)
+	var conditions types.Set
+	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("expiry_conditions"), &conditions)...)
 	var sleepMode types.String
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("sleep_mode"), &sleepMode)...)
 	if resp.Diagnostics.HasError() {
@@ -44,7 +45,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	var secrets types.Map
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("secrets"), &secrets)...)
 	resp.Diagnostics.Append(missingSecrets(ctx, secrets, state)...)
-	if configured.IsNull() {
+	if conditions.IsNull() {
 		resp.Diagnostics.Append(plan.planConditions(ctx)...)
 	}
 	if sleepMode.IsNull() {
@@ -139,10 +140,15 @@ func (m *Model) planSleepMode() {
 
 // planEpoch refuses to lower the epoch. If the epoch rises, it plans to reopen the environment.
 func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
-	if state == nil || state.Epoch.IsNull() || !m.Name.Equal(state.Name) {
+	if state == nil || !m.Name.Equal(state.Name) {
+		r.reopens(m, configured.Reopened)
+		return nil
+	}
+	if state.Epoch.IsNull() {
 		return nil
 	}
 	if m.Epoch.IsUnknown() {
+		r.reopens(m, configured.MaybeReopened)
 		if !state.EndedBy.IsNull() { // the apply may reopen it
 			m.Status, m.EndedBy, m.EndedAt = types.StringUnknown(), types.StringUnknown(), types.StringUnknown()
 		}
@@ -158,11 +164,16 @@ func (r *Resource) planEpoch(m, state *Model) diag.Diagnostics {
 	if is > was {
 		m.Status = types.StringValue(string(sandbox.EnvironmentOpen))
 		m.EndedBy, m.EndedAt = types.StringNull(), types.StringNull()
-		if r.Provider != nil {
-			r.Provider.Reopen(m.Name.ValueString())
-		}
+		r.reopens(m, configured.Reopened)
 	}
 	return nil
+}
+
+// reopens notes what this plan does about the end of the environment.
+func (r *Resource) reopens(m *Model, how configured.Reopening) {
+	if r.Provider != nil && !m.Name.IsUnknown() {
+		r.Provider.Reopen(m.Name.ValueString(), how)
+	}
 }
 
 // planCost plans the estimated cost and checks it against the cap.

@@ -54,6 +54,38 @@ func TestAccLeaseWaitsForItsEnvironment(t *testing.T) {
 	})
 }
 
+// A lease returns, and another one is created, by an apply that only then knows that it reopens their environment.
+func TestAccLeasesOfAnEpochKnownAfterApply(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	config := w.Embedded() + leased(w, `on_expiry = "recreate"`)
+	later := strings.Replace(config, "  type  = \"rpg\"\n", "  type  = \"rpg\"\n  epoch = terraform_data.epoch.output\n", 1) + `
+resource "terraform_data" "epoch" {
+  input = 1
+}
+
+resource "sandbox_lease" "more" {
+  environment_id = sandbox_environment.test.id
+  agent_did      = "did:plc:bob"
+}
+`
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             gone(w),
+		Steps: []resource.TestStep{
+			{Config: config},
+			{
+				PreConfig: func() { w.Condition(w.Service(), "game.finished", w.Name, "") },
+				Config:    later,
+				ConfigStateChecks: []statecheck.StateCheck{
+					value("generation", knownvalue.Int64Exact(2)), value("status", text("active")),
+				},
+			},
+			{Config: later, PlanOnly: true},
+		},
+	})
+}
+
 // withBudget returns a configuration whose environment has a monthly budget.
 func withBudget(config, usd string) string {
 	budget := fmt.Sprintf("  type  = \"rpg\"\n  budget = {\n    monthly_usd = %q\n  }\n", usd)

@@ -29,6 +29,18 @@ type environmentEnd struct {
 	Spent *sandbox.BudgetUse `json:"spent,omitempty"`
 }
 
+// endOf returns the status of an environment.
+func endOf(env sandbox.Environment) environmentEnd {
+	end := environmentEnd{Epoch: env.Epoch}
+	if env.Status == sandbox.EnvironmentClosed {
+		end.By, end.Conditions = env.EndedBy, env.WithDefaults().ExpiryConditions
+	}
+	if env.BudgetUse != nil && env.BudgetUse.Reached(100) {
+		end.Spent = env.BudgetUse
+	}
+	return end
+}
+
 const environmentEndKey = "environment_end"
 
 // ends reports whether the environment's end also ends a lease with these settings, so that no next generation follows.
@@ -78,14 +90,7 @@ func (r *Resource) keepEnvironmentEnd(ctx context.Context, svc service.Environme
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return diagnose.Failed("Reading Lease Failed", err, nil)
 	}
-	end := environmentEnd{Epoch: env.Epoch}
-	if err == nil && env.Status == sandbox.EnvironmentClosed {
-		end.By, end.Conditions = env.EndedBy, env.WithDefaults().ExpiryConditions
-	}
-	if err == nil && env.BudgetUse != nil && env.BudgetUse.Reached(100) {
-		end.Spent = env.BudgetUse
-	}
-	value, err := json.Marshal(end)
+	value, err := json.Marshal(endOf(env))
 	if err != nil {
 		panic(err) // texts and a number always encode
 	}

@@ -10,8 +10,10 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/resource"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/planmodifier"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringplanmodifier"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/news"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/object"
@@ -76,6 +78,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	if req.State.Raw.IsNull() {
 		resp.Diagnostics.Append(resp.Plan.SetAttribute(ctx, path.Root("status"), string(sandbox.LeaseActive))...)
+		resp.Diagnostics.Append(r.checkEnvironment(ctx, req.Plan)...)
 		return
 	}
 	// Most leases are active. Read the full models only for ended ones.
@@ -104,6 +107,38 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(object.Set(ctx, &resp.Plan, plan)...)
 }
 
+// checkEnvironment refuses to create a lease that its environment has ended for good. Otherwise the apply would fail only
+// after it has destroyed the lease that the new one replaces. It knows only what this run has read.
+func (r *Resource) checkEnvironment(ctx context.Context, planned tfsdk.Plan) (diags diag.Diagnostics) {
+	var m Model
+	diags.Append(object.Get(ctx, planned, &m)...)
+	id := m.EnvironmentID.ValueString()
+	if diags.HasError() || r.Provider == nil || r.Provider.Reopening(id) != configured.NotReopened {
+		return diags
+	}
+	env, ok := r.Provider.Read(id)
+	if !ok {
+		return diags
+	}
+	settings, d := expand(ctx, m.Terms)
+	diags.Append(d...)
+	if end := endOf(env); end.ends(settings) {
+		diags.AddAttributeError(path.Root("environment_id"), "Environment Has Ended", fmt.Sprintf(
+			"Environment %s ended by %s and grants no leases that %s would end, so the lease of agent %s cannot be created. "+
+				"Raise the environment's epoch to %d: the same apply reopens it and creates the lease. If environment_id is a "+
+				"literal, let it refer to the environment, so that the plan sees the new epoch first.",
+			id, end.By, end.By, orUnknown(m.AgentDID), end.Epoch+1))
+	}
+	return diags
+}
+
+func orUnknown(agent types.String) string {
+	if agent.IsUnknown() {
+		return "that is known after apply"
+	}
+	return agent.ValueString()
+}
+
 // outlook is what happens next to an ended lease.
 type outlook int
 
@@ -129,7 +164,11 @@ func (r *Resource) outlook(ctx context.Context, plan *Model, in news.Private) (o
 		return returns, diags
 	}
 	id := plan.EnvironmentID.ValueString()
-	if end.ends(settings) && !r.Provider.IsReopened(id) {
+	reopening := r.Provider.Reopening(id)
+	if end.ends(settings) && reopening == configured.MaybeReopened {
+		return unknown, diags
+	}
+	if end.ends(settings) && reopening == configured.NotReopened {
 		if r.Provider.TellOnce("waits", id) {
 			diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
 				"Environment %s ended by %s and grants no leases that %s would end. Nothing is planned for its leases whose "+
