@@ -129,7 +129,8 @@ func tellsAll(t *testing.T, w *providertest.World, tf *providertest.CLI) {
 		}
 	}
 	d := p.Warning(t, "2 Leases Of Environment "+w.Name+" Ended")
-	for _, says := range []string{"and cost $", "this is not drift", "did:plc:dead", "did:plc:again", "on_expiry is keep"} {
+	for _, says := range []string{"and cost $", "this is not drift", "did:plc:dead", "did:plc:again", "on_expiry is keep",
+		"replace_triggered_by"} {
 		if !strings.Contains(d.Detail, says) {
 			t.Errorf("the end of two does not say %q:\n%s", says, d.Detail)
 		}

@@ -41,7 +41,9 @@ func folded(kind news.Kind, environment string, all []sandbox.Lease, since time.
 	case news.Ended:
 		return diag.NewWarningDiagnostic(fmt.Sprintf("%d Leases Of Environment %s Ended", len(all), environment),
 			fmt.Sprintf("%s. Expected; this is not drift. Nothing is planned where on_expiry is keep. Where it is "+
-				"recreate, the next generation is planned, unless a warning says that the lease waits. %s %s",
+				"recreate, the next generation is planned, unless a warning says that the lease waits. Kept leases return with "+
+				"terraform apply -replace, or with each new epoch if their lifecycle has replace_triggered_by = "+
+				"[sandbox_environment.<name>.epoch]. %s %s",
 				news.Summary(all, since), more, news.Saved))
 	case news.EndedWithEnvironment:
 		return diag.NewWarningDiagnostic(fmt.Sprintf("%d Leases Ended With Environment %s", len(all), environment),

@@ -81,7 +81,8 @@ const withEnvironment = "If the plan creates the environment again, it replaces 
 // endNotice reports an end by the rules.
 func endNotice(l sandbox.Lease, m *Model) notice {
 	next := "Expected; this is not drift. Nothing is planned for it, because on_expiry is keep. Destroy it, set " +
-		"on_expiry to recreate, or lease it again with terraform apply -replace."
+		"on_expiry to recreate, or lease it again with terraform apply -replace. If its environment ended too, raise the " +
+		"environment's epoch in the same apply."
 	kind := news.OfEnd(l.EndedBy)
 	switch {
 	case kind == news.EndedWithEnvironment:

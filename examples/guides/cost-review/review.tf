@@ -1,5 +1,5 @@
 data "sandbox_cost" "month" {
-  environment_id = sandbox_environment.arena.name
+  environment_id = sandbox_environment.arena.id
   from           = formatdate("YYYY-MM-01'T'00:00:00'Z'", plantimestamp())
   group_by       = "agent"
 }

@@ -14,7 +14,7 @@ resource "sandbox_environment" "arena" {
 # Leased anew for every season.
 resource "sandbox_lease" "fighter" {
   agent_did      = "did:plc:mira"
-  environment_id = sandbox_environment.arena.name
+  environment_id = sandbox_environment.arena.id
 
   lifecycle {
     replace_triggered_by = [sandbox_environment.arena.epoch]

@@ -21,13 +21,13 @@ resource "sandbox_lease" "hero" {
   for_each = toset(["did:plc:kira", "did:plc:thorn"])
 
   agent_did      = each.key
-  environment_id = sandbox_environment.dungeon.name
+  environment_id = sandbox_environment.dungeon.id
 }
 
 # The narrator is leased again whenever its lease has ended.
 resource "sandbox_lease" "narrator" {
   agent_did      = "did:plc:narrator"
-  environment_id = sandbox_environment.dungeon.name
+  environment_id = sandbox_environment.dungeon.id
   ttl            = "2h"
   sleep_after    = "0s"
   on_expiry      = "recreate"

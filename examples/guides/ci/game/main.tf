@@ -29,5 +29,5 @@ resource "sandbox_lease" "player" {
   for_each = toset(["did:plc:kira", "did:plc:thorn", "did:plc:mira"])
 
   agent_did      = each.key
-  environment_id = sandbox_environment.game.name
+  environment_id = sandbox_environment.game.id
 }
