@@ -315,7 +315,8 @@ func (c Ceiling) exceeded(s EnvironmentSpec) (f []Field) {
 	}
 	size := s.Size() // includes companions
 	most("resources.memory_mb", "memory_mb", size.MemoryMB, c.MemoryMB)
-	most("resources.cpu_millis", "cpu_millis", size.CPUMillis, c.CPUMillis)
+	above(size.CPUMillis > c.CPUMillis, "resources.cpu_millis", "cpu_millis",
+		"must be at most %d thousandths of a core, not %d", c.CPUMillis, size.CPUMillis)
 	most("resources.pids_limit", "pids_limit", size.PIDs, c.PIDs)
 	most("resources.disk_mb", "disk_mb", size.DiskMB, c.DiskMB)
 	most("confinement.tmp_mb", "tmp_mb", s.Confinement.TmpMB, c.TmpMB)

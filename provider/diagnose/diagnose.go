@@ -17,8 +17,8 @@ import (
 // returns false if the field comes from no attribute.
 type Paths func(field string) (at path.Path, name string, ok bool)
 
-// Failed returns the diagnostics of a failed operation. Each field of an Invalid error becomes an error of its
-// attribute.
+// Failed returns the diagnostics of a failed operation. Each field of an Invalid error, or of a Forbidden one, becomes an
+// error of its attribute.
 func Failed(summary string, err error, paths Paths) diag.Diagnostics {
 	return Partly(summary, err, paths, "")
 }
@@ -27,8 +27,13 @@ func Failed(summary string, err error, paths Paths) diag.Diagnostics {
 // this is in Terraform's state.
 func Partly(summary string, err error, paths Paths, done string) diag.Diagnostics {
 	var e *sandbox.Error
-	if errors.As(err, &e) && e.Code == sandbox.Invalid && len(e.Fields) > 0 && paths != nil {
-		return fields(summary, e.Fields, paths)
+	if errors.As(err, &e) && len(e.Fields) > 0 && paths != nil {
+		switch e.Code {
+		case sandbox.Invalid:
+			return fields(summary, e.Fields, paths, "")
+		case sandbox.Forbidden: // the message says who limits it, and how to get more
+			return fields(summary, e.Fields, paths, "\n\n"+strings.ToUpper(e.Message[:1])+e.Message[1:]+".")
+		}
 	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, detail(err, done))}
 }
@@ -44,15 +49,15 @@ func Begun(summary string, err error, paths Paths, done string) diag.Diagnostics
 	}
 }
 
-func fields(summary string, list []sandbox.Field, paths Paths) diag.Diagnostics {
+func fields(summary string, list []sandbox.Field, paths Paths, next string) diag.Diagnostics {
 	var diags diag.Diagnostics
 	for _, f := range list {
 		at, name, ok := paths(f.Name)
 		if !ok {
-			diags.AddError(summary, f.Name+" "+f.Problem+".")
+			diags.AddError(summary, f.Name+" "+f.Problem+"."+next)
 			continue
 		}
-		diags.AddAttributeError(at, summary, name+" "+f.Problem+".")
+		diags.AddAttributeError(at, summary, name+" "+f.Problem+"."+next)
 	}
 	return diags
 }

@@ -28,6 +28,26 @@ func TestFieldsBecomeErrorsOnTheirAttributes(t *testing.T) {
 	}
 }
 
+// A limit of the token is an error of the attribute that exceeds it, and says whom to ask.
+func TestLimitsOfATokenAreErrorsOnTheirAttributes(t *testing.T) {
+	t.Parallel()
+	tenant := &sandbox.Tenant{Name: "team", Environments: []string{"team-*"}}
+	spec := sandbox.EnvironmentSpec{Network: sandbox.NetworkFull}.WithDefaults()
+	d := diagnose.Failed("Checking Environment Failed", tenant.Check(spec), func(field string) (path.Path, string, bool) {
+		return path.Root(field), field, true
+	})[0]
+	at, ok := d.(diag.DiagnosticWithPath)
+	if !ok || !at.Path().Equal(path.Root("network")) {
+		t.Fatalf("it is not on the attribute: %v", d)
+	}
+	for _, says := range []string{"network must be at most restricted, not full (ceiling network).\n\nToken team is limited to",
+		"ask the operator to raise the ceiling"} {
+		if !strings.Contains(d.Detail(), says) {
+			t.Errorf("it does not say %q: %s", says, d.Detail())
+		}
+	}
+}
+
 // What was done replaces the claim that nothing was. The next step stays.
 func TestWhatWasDoneIsSaid(t *testing.T) {
 	t.Parallel()

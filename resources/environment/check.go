@@ -42,7 +42,7 @@ func (r *Resource) checkService(ctx context.Context, req resource.ModifyPlanRequ
 	}
 	svc, err := r.Provider.OpenLedger(ctx, ledgerID)
 	if err == nil {
-		err = refusal(svc.CheckEnvironment(ctx, put), req.Plan.Raw)
+		err = restate(refusal(svc.CheckEnvironment(ctx, put), req.Plan.Raw), m.Resources)
 	}
 	const failed = "Checking Environment Failed"
 	switch {

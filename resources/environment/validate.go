@@ -155,7 +155,7 @@ func restate(err error, size *Size) error {
 	for i := range restated.Fields {
 		f := &restated.Fields[i]
 		f.Problem = strings.ReplaceAll(f.Problem, "egress.", "network.")
-		if size != nil && f.Name == "resources.cpu_millis" {
+		if size != nil && e.Code == sandbox.Invalid && f.Name == "resources.cpu_millis" {
 			f.Problem = fmt.Sprintf("must be between %g and %g cores, not %g",
 				cores(sandbox.MinCPUMillis), cores(sandbox.MaxCPUMillis), size.CPUs.ValueFloat64())
 		}
