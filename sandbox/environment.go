@@ -313,8 +313,10 @@ type Environment struct {
 	Status   EnvironmentStatus `json:"status" enum:"open,ended,deleting,destroyed"`
 	// Epoch counts reopenings by number (Terraform). Raising it reopens the environment.
 	Epoch int64 `json:"epoch"`
-	// EndedBy is the condition that closed the environment. EndedAt is when the service accepted it.
-	EndedBy   string    `json:"ended_by,omitempty"`
+	// EndedBy is the last condition that closed the environment. EndedAt is when the service accepted it.
+	EndedBy string `json:"ended_by,omitempty"`
+	// EndConditions are all conditions that closed the environment, in their order.
+	EndConditions []string `json:"end_conditions,omitempty" doc:"All conditions that ended the environment, in their order. A lease that names one of them is not granted."`
 	EndedAt   time.Time `json:"ended_at,omitzero"`
 	CreatedAt time.Time `json:"created_at"`
 	UpdatedAt time.Time `json:"updated_at"`

@@ -54,6 +54,30 @@ func TestAccLeaseWaitsForItsEnvironment(t *testing.T) {
 	})
 }
 
+// Two conditions ended the environment, and the lease names only the first of them.
+func TestAccLeaseWaitsForAnEnvironmentThatEndedTwice(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	config := w.Embedded() + leased(w, "on_expiry = \"recreate\"\n  expiry_conditions = [\"game.finished\"]")
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             gone(w),
+		Steps: []resource.TestStep{
+			{Config: config},
+			{
+				PreConfig: func() {
+					w.Condition(w.Service(), "game.finished", w.Name, "")
+					w.Condition(w.Service(), "campaign.ended", w.Name, "")
+				},
+				Config: config,
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+					plancheck.ExpectEmptyPlan(), planned("ended_by", text("condition")),
+				}},
+			},
+		},
+	})
+}
+
 // A lease returns, and another one is created, by an apply that only then knows that it reopens their environment.
 func TestAccLeasesOfAnEpochKnownAfterApply(t *testing.T) {
 	t.Parallel()

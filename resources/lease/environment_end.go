@@ -20,9 +20,11 @@ import (
 // environment had ended, and whether its budget was spent. Terraform plans again as it applies, and the second plan
 // must equal the first. So both use the state, never the environment's current status.
 type environmentEnd struct {
-	// By is empty while the environment is open.
-	By    string `json:"by,omitempty"`
-	Epoch int64  `json:"epoch"`
+	// By is the last condition that ended the environment. It is empty while the environment is open.
+	By string `json:"by,omitempty"`
+	// All conditions that ended it.
+	All   []string `json:"all,omitempty"`
+	Epoch int64    `json:"epoch"`
 	// Conditions end a lease that names no conditions itself.
 	Conditions []string `json:"conditions,omitempty"`
 	// Spent is set if the budget of the month is spent.
@@ -33,7 +35,7 @@ type environmentEnd struct {
 func endOf(env sandbox.Environment) environmentEnd {
 	end := environmentEnd{Epoch: env.Epoch}
 	if env.Status == sandbox.EnvironmentClosed {
-		end.By, end.Conditions = env.EndedBy, env.WithDefaults().ExpiryConditions
+		end.By, end.All, end.Conditions = env.EndedBy, env.EndConditions, env.WithDefaults().ExpiryConditions
 	}
 	if env.BudgetUse != nil && env.BudgetUse.Reached(100) {
 		end.Spent = env.BudgetUse
@@ -43,13 +45,22 @@ func endOf(env sandbox.Environment) environmentEnd {
 
 const environmentEndKey = "environment_end"
 
-// ends reports whether the environment's end also ends a lease with these settings, so that no next generation follows.
-func (e environmentEnd) ends(settings sandbox.LeaseSettings) bool {
+// ends returns the condition by which the environment's end also ends a lease with these settings, so that no next
+// generation follows.
+func (e environmentEnd) ends(settings sandbox.LeaseSettings) (by string, ok bool) {
 	conditions := e.Conditions
 	if len(settings.ExpiryConditions) > 0 {
 		conditions = settings.ExpiryConditions
 	}
-	return e.By != "" && slices.Contains(conditions, e.By)
+	all := e.All
+	if len(all) == 0 && e.By != "" { // from an older reconciler
+		all = []string{e.By}
+	}
+	at := slices.IndexFunc(all, func(by string) bool { return slices.Contains(conditions, by) })
+	if at < 0 {
+		return "", false
+	}
+	return all[at], true
 }
 
 // afford reports whether the environment's budget allows new leases. planned is the environment's budget in the current

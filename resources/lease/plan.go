@@ -122,12 +122,13 @@ func (r *Resource) checkEnvironment(ctx context.Context, planned tfsdk.Plan) (di
 	}
 	settings, d := expand(ctx, m.Terms)
 	diags.Append(d...)
-	if end := endOf(env); end.ends(settings) {
+	end := endOf(env)
+	if by, ends := end.ends(settings); ends {
 		diags.AddAttributeError(path.Root("environment_id"), "Environment Has Ended", fmt.Sprintf(
 			"Environment %s ended by %s and grants no leases that %s would end, so the lease of agent %s cannot be created. "+
 				"Raise the environment's epoch to %d: the same apply reopens it and creates the lease. If environment_id is a "+
 				"literal, let it refer to the environment, so that the plan sees the new epoch first.",
-			id, end.By, end.By, orUnknown(m.AgentDID), end.Epoch+1))
+			id, by, by, orUnknown(m.AgentDID), end.Epoch+1))
 	}
 	return diags
 }
@@ -164,16 +165,17 @@ func (r *Resource) outlook(ctx context.Context, plan *Model, in news.Private) (o
 		return returns, diags
 	}
 	id := plan.EnvironmentID.ValueString()
+	by, ends := end.ends(settings)
 	reopening := r.Provider.Reopening(id)
-	if end.ends(settings) && reopening == configured.MaybeReopened {
+	if ends && reopening == configured.MaybeReopened {
 		return unknown, diags
 	}
-	if end.ends(settings) && reopening == configured.NotReopened {
+	if ends && reopening == configured.NotReopened {
 		if r.Provider.TellOnce("waits", id) {
 			diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
 				"Environment %s ended by %s and grants no leases that %s would end. Nothing is planned for its leases whose "+
 					"on_expiry is recreate, such as %s. Raise the environment's epoch to %d: the same apply reopens it and leases "+
-					"their sandboxes again.", id, end.By, end.By, plan.ID.ValueString(), end.Epoch+1))
+					"their sandboxes again.", id, by, by, plan.ID.ValueString(), end.Epoch+1))
 		}
 		return waits, diags
 	}
