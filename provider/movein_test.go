@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -379,7 +380,7 @@ func TestAccEverythingMovesIn(t *testing.T) {
 		want[address] = "import"
 	}
 	second := terraform(t, r.Configuration+blocks)
-	second.Run("plan", "-input=false", "-generate-config-out=generated.tf")
+	generate(second)
 	if p := second.Plan(); !maps.Equal(p.Changes, want) || len(p.Diagnostics) != 0 {
 		t.Fatalf("with the configuration that Terraform wrote, the plan is %+v:\n%s", p, second.Read("generated.tf"))
 	}
@@ -388,4 +389,19 @@ func TestAccEverythingMovesIn(t *testing.T) {
 		t.Errorf("after the import the plan is %v", p.Changes)
 	}
 	first.Run("destroy", "-auto-approve", "-input=false")
+}
+
+// unquoted are keys with dots, as OpenTofu 1.12 writes them.
+var unquoted = regexp.MustCompile(`(?m)^(\s*)([\w*-]+(?:\.[\w*-]+)+)(\s*=)`)
+
+// generate has Terraform write the configuration of what is imported. OpenTofu fails on keys with dots, which it does not
+// quote, so generate does what the guide says.
+func generate(tf *providertest.CLI) {
+	plan := []string{"plan", "-input=false", "-generate-config-out=generated.tf"}
+	if !strings.HasPrefix(tf.Run("version"), "OpenTofu") {
+		tf.Run(plan...)
+		return
+	}
+	tf.Fail(plan...)
+	tf.Write("generated.tf", unquoted.ReplaceAllString(tf.Read("generated.tf"), `$1"$2"$3`))
 }
