@@ -4,15 +4,21 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
 
+	containerregistry "github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/hashicorp/terraform-plugin-framework/providerserver"
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -323,5 +329,50 @@ func TestAccADockerImageIsMoved(t *testing.T) {
 		if _, said := move(refused[0], refused[1], refused[2]); !strings.Contains(said, says) {
 			t.Errorf("the move of %v says %q, want %q", refused, said, says)
 		}
+	}
+}
+
+// A docker_image that was pulled stays in its registry when it is destroyed after its move.
+func TestAccAPulledDockerImageIsMoved(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	hub := httptest.NewServer(containerregistry.New(containerregistry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(hub.Close)
+	name, client := strings.TrimPrefix(hub.URL, "http://")+"/"+w.Name, registry.New(nil)
+	img, err := random.Image(100, 1)
+	w.Must(err)
+	w.Must(client.Push(t.Context(), name+":v1", img))
+	_, err = image.NewBuilder(func() (image.Engine, error) { return w.Docker, nil }).Pull(t.Context(), name+":v1", "")
+	w.Must(err)
+
+	c := call(t, w.LedgerURL)
+	const kind = "sandbox_container_image"
+	moved, err := c.MoveResourceState(t.Context(), &tfprotov6.MoveResourceStateRequest{
+		SourceProviderAddress: "registry.terraform.io/kreuzwerker/docker", SourceTypeName: "docker_image",
+		SourceState:    &tfprotov6.RawState{JSON: []byte(`{"name":"` + name + `:v1","keep_locally":false}`)},
+		TargetTypeName: kind,
+	})
+	c.must(err, moved.Diagnostics)
+	read, err := c.ReadResource(t.Context(), &tfprotov6.ReadResourceRequest{
+		TypeName: kind, CurrentState: moved.TargetState, CurrentIdentity: moved.TargetIdentity, Private: moved.TargetPrivate,
+	})
+	c.must(err, read.Diagnostics)
+	schema := c.schemas.ResourceSchemas[kind].Block
+	object := c.object(read.NewState, schema.ValueType())
+	if !object["push"].Equal(tftypes.NewValue(tftypes.Bool, false)) {
+		t.Errorf("the image has push = %v, want false", object["push"])
+	}
+	none, err := tfprotov6.NewDynamicValue(schema.ValueType(), tftypes.NewValue(schema.ValueType(), nil))
+	c.must(err, nil)
+	destroyed, err := c.ApplyResourceChange(t.Context(), &tfprotov6.ApplyResourceChangeRequest{
+		TypeName: kind, PriorState: read.NewState, PlannedState: &none, Config: &none,
+		PlannedPrivate: read.Private, PlannedIdentity: read.NewIdentity,
+	})
+	c.must(err, destroyed.Diagnostics)
+	if _, err := w.Docker.ImageInspect(t.Context(), name+":v1"); err == nil {
+		t.Errorf("the engine still has the image")
+	}
+	if _, err := client.Digest(t.Context(), name+":v1", ""); err != nil {
+		t.Errorf("the registry no longer has the tag: %v", err)
 	}
 }

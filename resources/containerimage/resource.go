@@ -136,7 +136,8 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
-// adopt fills the model of an imported image.
+// adopt fills the model of an imported image. It takes over the registry's copy only of an image that this provider
+// built: the engine knows a digest of a pulled image too, whose copy in the registry is someone else's.
 func (r *Resource) adopt(ctx context.Context, m *Model) (gone bool, diags diag.Diagnostics, err error) {
 	f, instance, err := r.lookOnEngine(ctx, m, m.ID.ValueString())
 	if err != nil || !f.there {
@@ -144,10 +145,10 @@ func (r *Resource) adopt(ctx context.Context, m *Model) (gone bool, diags diag.D
 	}
 	m.ID = m.Name
 	m.ContextHash = value.String(f.img.ContextHash)
-	m.Digest = value.String(f.img.Digest(m.Name.ValueString()))
-	m.Push = types.BoolValue(!m.Digest.IsNull())
+	m.Push, m.Digest = types.BoolValue(false), types.StringNull()
 	where := []string{onEngine}
-	if m.Push.ValueBool() {
+	if digest := f.img.Digest(m.Name.ValueString()); digest != "" && f.img.ContextHash != "" {
+		m.Push, m.Digest = types.BoolValue(true), types.StringValue(digest)
 		where = append(where, inRegistry)
 	}
 	diags = m.setImage(ctx, f.img, instance)

@@ -116,7 +116,7 @@ func attributes() map[string]schema.Attribute {
 		"id":       computed("The same as `name`."),
 		"image_id": computed("Id of the image on the engine, `sha256:…`. Null if it was copied from registry to registry."),
 		"digest": computed("Digest of the image in its registry, `sha256:…`. Known at plan for a `source`. Null for a " +
-			"build that is not pushed."),
+			"build or an imported image that is not pushed."),
 		"reference": computed("Immutable reference of the image, for `image` of a `sandbox_environment`: the name with " +
 			"the digest or, for an image that only the engine has, its id."),
 		"context_hash": computed("Hash of everything that the image is built from. Known at plan. Null for a `source`."),
