@@ -118,7 +118,8 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 	}
 	l := acquired.Lease
 	if l.Status != sandbox.LeaseActive {
-		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s.",
+		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s. "+
+			"Run Terraform again once the cause is gone.",
 			l.ID, l.EndedBy, l.EndReason))
 		return
 	}

@@ -90,7 +90,8 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 			return
 		}
 	case lease.Status != sandbox.LeaseActive:
-		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s.",
+		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s. "+
+			"It is in Terraform's state. Once the cause is gone, lease it again with terraform apply -replace.",
 			lease.ID, lease.EndedBy, lease.EndReason))
 	}
 	resp.Diagnostics.Append(news.See(ctx, resp.Private, r.Provider.Now())...)
@@ -266,7 +267,7 @@ func (r *Resource) leaseAgain(ctx context.Context, m, state *Model, settings san
 		return acquireFailed(ctx, svc, failed, ask, err)
 	case l.Status != sandbox.LeaseActive:
 		return diag.Diagnostics{diag.NewErrorDiagnostic(failed, fmt.Sprintf(
-			"Lease %s was acquired again and ended at once by %s: %s.", l.ID, l.EndedBy, l.EndReason))}
+			"Lease %s was acquired again and ended at once by %s: %s. Run Terraform again once the cause is gone.", l.ID, l.EndedBy, l.EndReason))}
 	default:
 		return flatten(ctx, l, svc.LedgerID, m)
 	}
