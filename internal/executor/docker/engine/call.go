@@ -94,7 +94,7 @@ func (e *Engine) try(ctx context.Context, r Request, call func(context.Context) 
 	leave := func(bool) {}
 	if !r.Waits {
 		var err error
-		if leave, err = e.lanes.enter(ctx, r.object, r.Late); err != nil {
+		if leave, err = e.slots.enter(ctx, r.object, r.Late); err != nil {
 			return sandbox.Errorf(sandbox.Unavailable, "docker: %s %s: not sent, because too many requests are in progress: %w",
 				r.verb, r.object, err)
 		}

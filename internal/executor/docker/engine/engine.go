@@ -30,7 +30,7 @@ type Engine struct {
 	// Witnesses distinguish the engine from its clones.
 	Witnesses *Witnesses
 
-	lanes  *lanes
+	slots  *slots
 	warned sync.Once
 	logins Logins
 
@@ -48,7 +48,7 @@ func New(api *dockerapi.Client, cfg Config) *Engine {
 		cfg.Calls = 2 * runtime.NumCPU()
 	}
 	e := &Engine{
-		API: api, Log: cfg.Logger, lanes: newLanes(cfg.Calls), logins: cfg.Logins,
+		API: api, Log: cfg.Logger, slots: newSlots(cfg.Calls), logins: cfg.Logins,
 		programs: make(map[string]Program), clocks: make(map[string]engineClock),
 	}
 	e.Witnesses = &Witnesses{engine: e, numbers: make(map[witnessed][]int64)}

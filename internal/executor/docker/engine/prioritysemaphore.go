@@ -14,17 +14,17 @@ const slotLimit = 5 * time.Second
 // stuckFor is how long an object counts as hanging after its last request.
 const stuckFor = 10 * time.Minute
 
-// lanes assigns slots to requests. Requests about hanging objects have separate slots, so that any number of
+// slots limits concurrent requests. Requests about hanging objects have separate slots, so that any number of
 // hanging sandboxes does not delay the others.
-type lanes struct {
+type slots struct {
 	clear, blocked prioritySemaphore
 
 	mu    sync.Mutex // guards what follows
 	stuck map[string]time.Time
 }
 
-func newLanes(calls int) *lanes {
-	return &lanes{
+func newSlots(calls int) *slots {
+	return &slots{
 		clear:   prioritySemaphore{free: calls},
 		blocked: prioritySemaphore{free: calls},
 		stuck:   make(map[string]time.Time),
@@ -32,51 +32,51 @@ func newLanes(calls int) *lanes {
 }
 
 // enter waits for a slot. leave returns the slot, and records whether the engine answered. Errors: from ctx.
-func (l *lanes) enter(ctx context.Context, object string, late bool) (leave func(answered bool), err error) {
-	lane := &l.clear
-	if err := lane.acquire(ctx, late); err != nil {
+func (s *slots) enter(ctx context.Context, object string, late bool) (leave func(answered bool), err error) {
+	from := &s.clear
+	if err := from.acquire(ctx, late); err != nil {
 		return nil, err
 	}
-	if l.isStuck(object) { // it may have become stuck while the request waited
-		lane.release()
-		lane = &l.blocked
-		if err := lane.acquire(ctx, late); err != nil {
+	if s.isStuck(object) { // it may have become stuck while the request waited
+		from.release()
+		from = &s.blocked
+		if err := from.acquire(ctx, late); err != nil {
 			return nil, err
 		}
 	}
-	give := sync.OnceFunc(lane.release)
+	give := sync.OnceFunc(from.release)
 	overdue := time.AfterFunc(slotLimit, func() {
-		l.markStuck(object)
+		s.markStuck(object)
 		give()
 	})
 	return func(answered bool) {
 		overdue.Stop()
 		give()
 		if answered {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			delete(l.stuck, object)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.stuck, object)
 		}
 	}, nil
 }
 
-func (l *lanes) isStuck(object string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	_, stuck := l.stuck[object]
+func (s *slots) isStuck(object string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, stuck := s.stuck[object]
 	return stuck
 }
 
-func (l *lanes) markStuck(object string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *slots) markStuck(object string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := time.Now()
-	for o, at := range l.stuck {
+	for o, at := range s.stuck {
 		if now.Sub(at) > stuckFor {
-			delete(l.stuck, o)
+			delete(s.stuck, o)
 		}
 	}
-	l.stuck[object] = now
+	s.stuck[object] = now
 }
 
 // prioritySemaphore limits concurrent requests. Late requests, for which no caller waits, come after all others. Every
