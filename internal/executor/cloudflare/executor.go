@@ -217,8 +217,8 @@ func (e *Executor) confirm(ctx context.Context, instance string) error {
 func (e *Executor) keysOf(name string) ([]sandbox.Secret, error) {
 	masters, err := e.cfg.MasterKeys()
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are made of the key for secrets: %w",
-			err)
+		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are derived from the key for "+
+			"secrets: %w", err)
 	}
 	all := make([]sandbox.Secret, len(masters))
 	for i, master := range masters {

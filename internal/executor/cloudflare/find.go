@@ -40,7 +40,8 @@ func (e *Executor) learn(s Site) (*deployed, error) {
 // deployedAs returns a site in its cached form. Errors: NotFound if it has no URL.
 func (e *Executor) deployedAs(s Site) (*deployed, error) {
 	if s.URL == "" {
-		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: deployment %s is half made: it lacks %v", s.Name, s.Missing)
+		return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: deployment %s is incomplete: it lacks %v", s.Name,
+			s.Missing)
 	}
 	w, err := e.line(s)
 	if err != nil {
@@ -110,7 +111,7 @@ func (e *Executor) find(ctx context.Context, ledgerID, environmentID, instance s
 		e.changed() // the list lacks it
 		return d, nil
 	}
-	return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: nothing is deployed of environment %s", instance,
+	return nil, sandbox.Errorf(sandbox.NotFound, "cloudflare: account %s: environment %s is not deployed", instance,
 		environmentID)
 }
 

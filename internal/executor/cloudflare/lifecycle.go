@@ -175,7 +175,7 @@ type renewal struct {
 // informational. It returns the new status. A sandbox that has ended by its ttl may then be started again. Errors:
 // NotFound.
 func (w *Worker) Touch(ctx context.Context, h driver.Handle, lease driver.Limits, l Limits) (SandboxStatus, error) {
-	r := onSandbox(h, http.MethodPost, "renew", "tell it that it is used")
+	r := onSandbox(h, http.MethodPost, "renew", "report a use to it")
 	r.body = renewal{
 		TTL: l.TTL.Milliseconds(), SleepAfter: l.SleepAfter.Milliseconds(),
 		LeaseTTL: lease.TTL.D().Milliseconds(), LeaseSleepAfter: lease.SleepAfter.D().Milliseconds(),

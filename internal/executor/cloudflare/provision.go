@@ -268,7 +268,7 @@ func (e *Executor) Repair(ctx context.Context, ref driver.EnvironmentRef,
 	}
 	env, there := p.of(ref.EnvironmentID)
 	if p.site.Name == "" {
-		found = append(found[:0], "nothing of its deployment is there")
+		found = append(found[:0], "its deployment does not exist")
 	} else if all, err := differencesAt(p, there, spec, env, d); err != nil {
 		return "", err
 	} else if len(all) > 0 {

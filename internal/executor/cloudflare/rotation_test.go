@@ -103,7 +103,7 @@ func TestKeysAreRotatedUnderLoad(t *testing.T) {
 		}
 		// The keys of models are encrypted with the Worker's own key.
 		if said := h.sh(ref, callCommand("openai", body(false, plainly()))); !strings.Contains(said, "200 OK") {
-			t.Errorf("a call of a model gets %s", said)
+			t.Errorf("a model call gets %s", said)
 		}
 	}
 	file := keyFile(location.SecretKeyFile(h.config.LedgerURL))

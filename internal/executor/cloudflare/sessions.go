@@ -46,7 +46,7 @@ func (s *sessions) use(h driver.Handle) (_ *session, leave func(), err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "cloudflare: sandbox %s: its Worker's line is closed",
+		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "cloudflare: sandbox %s: the connection to its Worker is closed",
 			h.SandboxID)
 	}
 	found := s.of[h]

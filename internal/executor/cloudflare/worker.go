@@ -55,7 +55,8 @@ type Worker struct {
 func NewWorker(cfg WorkerConfig) (*Worker, error) {
 	u, err := url.Parse(cfg.URL)
 	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: the Worker's address %q is no http or https URL", cfg.URL)
+		return nil, sandbox.Errorf(sandbox.Invalid, "cloudflare: the Worker's address %q is not an http or https URL",
+			cfg.URL)
 	}
 	if cfg.keys == nil && cfg.Key != "" {
 		cfg.keys = newKeyring([]sandbox.Secret{cfg.Key})

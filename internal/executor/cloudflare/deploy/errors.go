@@ -115,7 +115,7 @@ func (d *Deployer) fail(s step, err error) error {
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return sandbox.Errorf(sandbox.Timeout, "%s: no answer in time: %w", was, err)
 	case s.changes && !neverSent(err):
-		return sandbox.Errorf(sandbox.UnknownOutcome, "%s: the answer was lost: %w; repeat it: it goes on from what is there",
+		return sandbox.Errorf(sandbox.UnknownOutcome, "%s: the answer was lost: %w; retry: it continues where it stopped",
 			was, err)
 	default:
 		return sandbox.Errorf(sandbox.Unavailable, "%s: %w", was, err)
@@ -142,7 +142,7 @@ func (r *refusal) coded(was string, s step) error {
 	case r.says(wordNoImage, wordNoRegistry):
 		return sandbox.Errorf(sandbox.NotFound, "%s: %w", was, r).WithReason(sandbox.ReasonImageNotFound)
 	case r.status >= http.StatusInternalServerError && s.changes:
-		code, advice = sandbox.UnknownOutcome, "; repeat it: it goes on from what is there"
+		code, advice = sandbox.UnknownOutcome, "; retry: it continues where it stopped"
 	case r.status >= http.StatusInternalServerError, r.has(codeVersionAbsent, codeD1Exists):
 		code = sandbox.Unavailable // it exists, but not everywhere yet
 	case r.status == http.StatusNotFound:

@@ -35,8 +35,8 @@ func NewExecutor(cfg Config, keys *seal.Keys, owned ...io.Closer) (*Executor, er
 	}
 	masters := func() ([]sandbox.Secret, error) { return keys.DeriveAll(keyPurpose) }
 	if _, err := masters(); err != nil {
-		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are made of the key for secrets: %w",
-			err)
+		return nil, sandbox.Errorf(sandbox.CodeOf(err), "cloudflare: the keys of Workers are derived from the key for "+
+			"secrets: %w", err)
 	}
 	x, err := cloudflare.New(cloudflare.Config{
 		Deployer: d, MasterKeys: masters, Grace: cfg.Grace, SchedulingPolicy: cfg.SchedulingPolicy,

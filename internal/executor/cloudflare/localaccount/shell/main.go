@@ -23,12 +23,12 @@ func main() {
 // run replaces this process by the command, or returns why it cannot.
 func run(args []string) error {
 	if len(args) < 5 || args[1] != "-c" {
-		return fmt.Errorf("this is no shell: it runs what local workerd asks for, not %q", args)
+		return fmt.Errorf("this is not a shell: it runs what local workerd asks for, not %q", args)
 	}
 	file, isTold := strings.CutPrefix(args[2], "echo $$ > ")
 	file, isExec := strings.CutSuffix(file, `; exec "$@"`)
 	if !isTold || !isExec {
-		return fmt.Errorf("this is no shell: it does not know %q", args[2])
+		return fmt.Errorf("this is not a shell: it does not know %q", args[2])
 	}
 	if err := os.WriteFile(file, []byte(strconv.Itoa(os.Getpid())+"\n"), 0o600); err != nil {
 		return err

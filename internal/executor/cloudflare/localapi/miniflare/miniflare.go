@@ -194,7 +194,7 @@ func decode(said string, alive bool) (a answer, err error) {
 	case !alive:
 		return a, errors.New("run Workers: the program has ended")
 	case json.Unmarshal([]byte(said), &a) != nil:
-		return a, fmt.Errorf("run Workers: the program says %q, which is no answer", said)
+		return a, fmt.Errorf("run Workers: the program says %q, which is not an answer", said)
 	case a.Error != "":
 		return a, errors.New(a.Error)
 	}
