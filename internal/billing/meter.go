@@ -231,7 +231,7 @@ func usageByDay(tx *ledger.Tx, instance string, in stretch) (map[string]map[stri
 // compare records the differences of a comparison.
 func (b *Service) compare(ctx context.Context, c comparison) error {
 	if c.theirs == nil {
-		return sandbox.Errorf(sandbox.NotFound, "the backend has nothing of this environment")
+		return sandbox.Errorf(sandbox.NotFound, "the backend has no usage for this environment")
 	}
 	billed := make(map[string]figures)
 	for _, d := range c.theirs.Days {

@@ -100,7 +100,7 @@ func (v *Service) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.Exec
 	if err != nil {
 		// Unavailable would invite the caller to run it twice.
 		return res, sandbox.Errorf(sandbox.UnknownOutcome, "lease %s: command %s was run, and the ledger did not record "+
-			"how it ended: %w; the reconciler asks the sandbox again: see how it stands before you run it again",
+			"how it ended: %w; the reconciler asks the sandbox again: check the command's status before you run it again",
 			r.ID, c.row.ID, err)
 	}
 	if runErr != nil && c.row.State == sandbox.ExecCancelled && ctx.Err() == nil && c.row.CancelAt != 0 {
@@ -387,8 +387,8 @@ func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecRes
 	return accounting.In(tx).AddCPU(s, reading)
 }
 
-// publish adds the output to the command's record and returns the record, which its caller stores. It returns nil if
-// another reconciler follows the command: a late result changes nothing.
+// publish adds the output to the command's record and returns the record, which the caller must store. It returns nil
+// if another reconciler follows the command: a late result changes nothing.
 func (c *command) publish(tx *ledger.Tx, res sandbox.ExecResult, stored error) (*execs.Exec, error) {
 	x, err := execs.In(tx).Exec(c.row.ID)
 	if err != nil || x == nil || x.Holder != c.use.Holder {

@@ -52,7 +52,7 @@ func (v *Service) examineDeployment(ctx context.Context, env sandbox.Environment
 		return nil, err
 	}
 	if lookErr != nil {
-		v.Log.WarnContext(ctx, "environments: could not look at what an environment is deployed with",
+		v.Log.WarnContext(ctx, "environments: could not read an environment's deployment",
 			"environment", env.ID, "error", lookErr)
 		return findingsOf(open), nil
 	}

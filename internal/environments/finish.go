@@ -11,7 +11,7 @@ import (
 )
 
 // errFinished: another request has taken over the environment, or its sandboxes are not gone yet.
-var errFinished = errors.New("nothing is to be finished")
+var errFinished = errors.New("there is nothing to finish now")
 
 // Finish removes from a backend what unfinished creations and removals have left there, because their process died or
 // the backend failed. A failure does not stop the others. It does nothing while the backend is out of reach.

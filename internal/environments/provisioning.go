@@ -112,7 +112,7 @@ func left(id string, cause, removing error) error {
 func (v *Service) deprovision(ctx context.Context, x *lifecycle.Backend, id, instance, claim string) error {
 	bounded, cancel := context.WithTimeout(ctx, lifecycle.KillTimeout)
 	defer cancel()
-	// Record the remaining calls of models before the removal of their journal.
+	// Record the remaining model calls before the removal of their journal.
 	failed := v.LLM.Drain(bounded, x, id, instance)
 	if failed == nil {
 		failed = x.Deprovision(bounded, v.Core.EnvironmentRef(id, instance))

@@ -307,7 +307,7 @@ func sameLease(s *ledger.Sandbox, a sandbox.Acquire) error {
 			q, _ := json.Marshal(asked)
 			fields = append(fields, sandbox.Field{
 				Name:    "settings." + name,
-				Problem: "is " + string(h) + " on the living lease, and " + string(q) + " is asked for",
+				Problem: "is " + string(h) + " on the live lease, but the request has " + string(q),
 			})
 		}
 	}

@@ -130,7 +130,7 @@ func (c *adoptionCandidate) adopt(ctx context.Context) (known bool, err error) {
 			return nil
 		}
 		if row != nil {
-			c.why = "this ledger has it as destroyed: the sweep removes it"
+			c.why = "the ledger records it as destroyed: a resync removes it"
 			return nil
 		}
 		s, l, err := c.newRow(tx)
@@ -163,7 +163,8 @@ func (c *adoptionCandidate) newRow(tx *ledger.Tx) (*ledger.Sandbox, *ledger.Leas
 		case err != nil:
 			return nil, nil, err
 		case current.Live(held, tx.Now):
-			c.why = fmt.Sprintf("its lease lives in generation %d, in sandbox %s: release that first", l.Generation, current.ID)
+			c.why = fmt.Sprintf("its lease is live in generation %d, in sandbox %s: release that first", l.Generation,
+				current.ID)
 		case o.Generation <= l.Generation:
 			c.why = fmt.Sprintf("it is generation %d of its lease, and this ledger has given out generation %d: "+
 				"remove it by hand", o.Generation, l.Generation)

@@ -188,7 +188,7 @@ func TestArchivesWithTooMuchOrWithNamesThatLeaveFailTheLease(t *testing.T) {
 		"too many entries": {b.packed(t, "six.tar.gz", gzipped, entries), unpacked},
 		"a file too large": {b.packed(t, "big.tar.gz", gzipped, noise), "more than the limit of 100000 bytes"},
 		"no tar stream":    {b.serve("txt.tar", []byte(strings.Repeat("text ", 1000))), "invalid tar header"},
-		"nothing":          {b.serve("nil.tar", nil), "it is no tar archive"},
+		"nothing":          {b.serve("nil.tar", nil), "it is not a tar archive"},
 		"a name above":     {b.packed(t, "abo.tar.gz", gzipped, above), "../../data/x"},
 	} {
 		t.Run(name, func(t *testing.T) {

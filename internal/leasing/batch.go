@@ -65,7 +65,7 @@ func (e *Service) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]s
 	case e.Life().Err() != nil || b.unreleased != nil:
 		cause := cmp.Or(b.unreleased, results[i].Err)
 		return nil, sandbox.Errorf(sandbox.Unavailable,
-			"the batch goes on, because its end could not be recorded: ask again: %w", cause)
+			"the batch continues, because its end was not recorded: send it again: %w", cause)
 	}
 	return nil, r.ItemError(i, results[i].Err)
 }
@@ -253,7 +253,7 @@ func (e *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.
 	case results := <-done:
 		return results, nil
 	case <-ctx.Done():
-		return nil, sandbox.Errorf(sandbox.Timeout, "the batch goes on: %w", ctx.Err())
+		return nil, sandbox.Errorf(sandbox.Timeout, "the batch continues: %w", ctx.Err())
 	}
 }
 
@@ -324,7 +324,8 @@ func (e *Service) awaitReleased(ctx context.Context, b *leaseBatch) {
 		}
 		waiting.Go(func() {
 			if err := e.AwaitGone(ctx, one.sandboxID); err != nil {
-				e.log.WarnContext(ctx, "leasing: a sandbox of a batch that failed is not known to be gone: it is tried again",
+				e.log.WarnContext(ctx,
+					"leasing: a sandbox of a failed batch could not be confirmed as removed; this will be tried again",
 					"sandbox", one.sandboxID, "error", err)
 			}
 		})

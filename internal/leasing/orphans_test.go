@@ -58,7 +58,7 @@ func TestAnOrphanIsDestroyedOnTheSecondLook(t *testing.T) {
 		w.wantThere(true, "neighbour", w.lease(annLease).SandboxID)
 		f := w.findings(sandbox.DriftOrphan)[0]
 		if f.FirstSeenAt.Add(grace) != f.LastSeenAt || f.ResolvedAt != f.LastSeenAt ||
-			!strings.Contains(f.Resolution, "destroyed by the sweep") {
+			!strings.Contains(f.Resolution, "destroyed by a resync") {
 			t.Errorf("%+v", f)
 		}
 	})
@@ -120,7 +120,7 @@ func TestAnOrphanOfEachKindIsDestroyedOnTheSecondLook(t *testing.T) {
 		left := sandbox.DriftLeftover
 		for _, f := range w.findings(left, left, left, left, left) {
 			fields[f.Field] = true
-			if f.ResolvedAt.IsZero() || !strings.Contains(f.Resolution, "destroyed by the sweep") {
+			if f.ResolvedAt.IsZero() || !strings.Contains(f.Resolution, "destroyed by a resync") {
 				t.Errorf("%+v", f)
 			}
 		}

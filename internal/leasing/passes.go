@@ -47,7 +47,7 @@ func (e *Service) ReconcileUsage(ctx context.Context, b sandbox.Backend) error {
 	}
 	e.unmetered[b].Do(func() {
 		e.log.Warn("leasing: the ledger's usage is not compared with the backend's meter: the credentials do not "+
-			"allow to read it", "backend", b, "error", err)
+			"allow reading it", "backend", b, "error", err)
 	})
 	return nil
 }

@@ -187,7 +187,8 @@ func (e *Service) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Leas
 		return sandbox.Lease{} // the run has no lease: the agent's lease has another owner
 	}
 	e.log.WarnContext(ctx,
-		"leasing: the sandbox of a run is not known to be gone: it is tried again, and its lease's times end it",
+		"leasing: the run's sandbox could not be confirmed as removed; this will be tried again; the lease's time limits "+
+			"end it otherwise",
 		lifecycle.AboutLease(ref.ID, ""), "error", err)
 	if lease, err = e.GetLease(ctx, ref.ID); err != nil || lease.Owner != ref.Owner {
 		return sandbox.Lease{} // the log has the reason
@@ -200,7 +201,7 @@ func (e *Service) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Leas
 func (e *Service) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease {
 	now, err := e.withCalls(ctx, lease)
 	if err != nil {
-		e.log.WarnContext(ctx, "leasing: the answer to a run lacks its calls of models; the ledger gets them later",
+		e.log.WarnContext(ctx, "leasing: the result of a run lacks model calls; they are recorded later",
 			lifecycle.AboutLease(lease.ID, lease.SandboxID), "error", err)
 		return lease
 	}

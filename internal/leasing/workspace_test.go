@@ -267,7 +267,7 @@ func TestAWorktreeOfTheMachineIsAWorkspaceWhereItsDirectoryIsAllowed(t *testing.
 		}
 		refused(put(repo.Path), "--mount-allow")
 		w.useMirrors(mirrors)
-		refused(put("/srv/app"), "is not there")
+		refused(put("/srv/app"), "does not exist")
 		refused(put("/etc"), "--mount-allow")
 		refused(put(repo.Dir), "not a Git repository")
 		w.startLoop()

@@ -231,6 +231,6 @@ func (c *Core) MustReach(ctx context.Context, b sandbox.Backend, instance string
 	if err != nil || found == instance {
 		return AsError(err)
 	}
-	return sandbox.Errorf(sandbox.Unavailable, "%s instance %s answers here, and %s is meant: nothing was tried; ask a "+
-		"reconciler that reaches that one", b, found, instance).WithReason(sandbox.ReasonOtherInstance)
+	return sandbox.Errorf(sandbox.Unavailable, "%s instance %s answers here, but the request is for %s: nothing was "+
+		"done; ask a reconciler that reaches that one", b, found, instance).WithReason(sandbox.ReasonOtherInstance)
 }

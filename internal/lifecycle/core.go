@@ -84,7 +84,7 @@ func New(c Config) (*Core, error) {
 	core.Sampler = newSampler(core)
 	for _, x := range c.Executors {
 		if _, taken := core.backends[x.Backend()]; taken {
-			return nil, sandbox.Errorf(sandbox.Invalid, "lifecycle: two executors of the backend %s: an engine drives one "+
+			return nil, sandbox.Errorf(sandbox.Invalid, "lifecycle: two executors of the backend %s: a reconciler drives one "+
 				"instance of a kind; run a replica for the other one", x.Backend())
 		}
 		core.backends[x.Backend()] = &Backend{Executor: x, core: core, witness: witnessOf(core, x)}

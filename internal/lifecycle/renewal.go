@@ -46,7 +46,7 @@ func (c *Core) RenewNow(ctx context.Context, leaseID, sandboxID string) {
 	ctx, cancel := context.WithTimeout(ctx, renewWait)
 	defer cancel()
 	if err := c.Work(ctx, sandboxID); err != nil && ctx.Err() == nil {
-		c.log.WarnContext(ctx, "lifecycle: telling a sandbox that it is used", AboutLease(leaseID, sandboxID), "error", err)
+		c.log.WarnContext(ctx, "lifecycle: reporting a use to the sandbox", AboutLease(leaseID, sandboxID), "error", err)
 	}
 }
 

@@ -197,7 +197,7 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		return out.failed(tx, s)
 	case t.Action == Renew && !sandbox.IsRetryable(cause):
 		// No use waits for limits that will never arrive: the backend continues with those that it has.
-		c.log.Warn("lifecycle: telling a sandbox that it is used", About(s), "error", cause)
+		c.log.Warn("lifecycle: reporting a use to the sandbox", About(s), "error", cause)
 		return c.settleRenewed(tx, s, t, nil)
 	}
 	if s.Desired == ledger.Gone && !t.Last() && !out.stuck {

@@ -118,8 +118,8 @@ func (c *Core) awaitOther(ctx context.Context, s, holder *ledger.Sandbox, change
 		}
 		return nil // the holder's row has its failure
 	case isFree && holder.Schedule.Attempts > 0:
-		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it begins once the state of generation %d, in sandbox %s, "+
-			"is saved, which fails: %s; it is tried again at %s", s.Lease(), holder.Generation, holder.ID,
+		return sandbox.Errorf(sandbox.Unavailable, "lease %s: it waits for the snapshot of generation %d, in sandbox %s, "+
+			"which could not be saved: %s; next try at %s", s.Lease(), holder.Generation, holder.ID,
 			holder.Schedule.LastError, holder.Schedule.DueAt.Time().Format(time.RFC3339))
 	default:
 		return c.Pause(ctx, changed, max(holder.Claim.Until, holder.Schedule.DueAt))

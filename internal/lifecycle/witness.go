@@ -17,7 +17,7 @@ import (
 //	the instance has        it is
 //	a number in between     the ledger's own; a process died, or a transaction was lost, before all was noted
 //	a lower one, or none    another machine with the same id, or an older copy: out of reach until adopt accepts it
-//	a higher one            newer than the ledger, which was put back by a copy: it begins no lease until adopt
+//	a higher one            newer than the ledger, which was replaced by an older copy: it begins no lease until adopt
 //
 // If nothing of the ledger lives there, nothing can be mistaken for lost, and the instance is accepted. So is one that
 // has no number but other objects of this ledger: its volumes were pruned, or an older program made the objects.
@@ -128,7 +128,7 @@ func (w *witness) recognizeByObjects(ctx context.Context, instance string, found
 	}
 	return sandbox.Errorf(sandbox.Unavailable, "%s: the instance that answers has the id %s, and %s: it is a clone, "+
 		"an older copy, or it was wiped. Nothing was changed. Connect to the right one; if this is it, "+
-		"run `sandbox adopt`, after which sandboxes that it lacks are vanished",
+		"run `sandbox adopt`, after which leases whose sandboxes are missing end as vanished",
 		w.executor.Backend(), instance, has).WithReason(sandbox.ReasonOtherInstance)
 }
 
@@ -150,8 +150,8 @@ func (w *witness) behind(ctx context.Context, instance string, found int64) erro
 		return err
 	})
 	if isNew && err == nil {
-		w.core.log.Warn("lifecycle: this ledger is older than what it left on the instance: it was put back by a copy, "+
-			"and begins no lease until `sandbox adopt`", "instance", instance, "witness", found)
+		w.core.log.Warn("lifecycle: this ledger is older than what it left on the instance: it was replaced by an older "+
+			"copy, and begins no lease until `sandbox adopt`", "instance", instance, "witness", found)
 	}
 	return err
 }

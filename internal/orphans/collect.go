@@ -21,7 +21,7 @@ const looks = 2
 
 // Resolutions of findings about orphans.
 const (
-	resolvedDestroyed = "destroyed by the sweep: it was an orphan"
+	resolvedDestroyed = "destroyed by a resync: it was an orphan"
 	resolvedAway      = "it no longer exists"
 	resolvedWanted    = "the ledger wants it now"
 	// howToAdopt is advice for operators of a ledger that was emptied or restored.
@@ -218,7 +218,7 @@ func keep(s orphan, spare spared, now time.Time) string {
 	case why != "":
 		return why
 	case s.seen.Looks < looks:
-		return "it was seen for the first time and may be destroyed at the next sweep"
+		return "it was seen for the first time and may be destroyed at the next resync"
 	case s.seen.FirstSeenAt.Time().Add(creationGrace).After(now):
 		return fmt.Sprintf("it was first seen less than %s ago", creationGrace)
 	}

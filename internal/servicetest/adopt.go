@@ -161,7 +161,7 @@ func adoptOvertakesNoLivingLease(w *world) {
 	w.environment()
 	l := w.acquire(bob)
 	w.plant(lostLedger)
-	w.wantRefused(w.adopt(sandbox.AdoptRequest{LedgerID: lostLedger}), "lives in generation 1")
+	w.wantRefused(w.adopt(sandbox.AdoptRequest{LedgerID: lostLedger}), "is live in generation 1")
 	if now := w.lease(bob); now.SandboxID != l.SandboxID {
 		w.Errorf("the lease has moved to %s", now.SandboxID)
 	}

@@ -77,7 +77,7 @@ func sweepReportsAndDestroys(w *world) {
 		w.Errorf("found %+v, but it was made a moment ago", found)
 	}
 	w.Pass(3 * time.Minute)
-	w.wantStray(w.sweep(false), sandbox.SweepKeep, "next sweep")
+	w.wantStray(w.sweep(false), sandbox.SweepKeep, "next resync")
 	w.wantStray(w.sweep(false), sandbox.SweepKeep, "first seen")
 	w.Pass(3 * time.Minute)
 	w.wantStray(w.sweep(true), sandbox.SweepDestroy, "")
@@ -104,7 +104,7 @@ func drySweepChangesNothing(w *world) {
 	w.plant(w.ledgerID())
 	for range 4 {
 		w.Pass(3 * time.Minute)
-		w.wantStray(w.sweep(true), sandbox.SweepKeep, "next sweep")
+		w.wantStray(w.sweep(true), sandbox.SweepKeep, "next resync")
 	}
 	if found := must(w.Service.ListDrift(w.Context(), sandbox.DriftFilter{}))(w); len(found) != 0 || w.Running() != 2 {
 		w.Errorf("%d sandboxes run, and the ledger has %+v", w.Running(), found)

@@ -346,8 +346,8 @@ func TestSweepShowsWhatItFound(t *testing.T) {
 		Handle: driver.Handle{LedgerID: info.ID, EnvironmentID: "catan-7", SandboxID: "stray", Instance: w.Instance},
 	})
 	w.Pass(3 * time.Minute)
-	w.want(w.run("sweep", "--dry-run"), exit.Done, "orphan", "stray", "would keep", "next sweep")
-	w.want(w.run("sweep"), exit.Done, "orphan", "stray", "keep", "next sweep")
+	w.want(w.run("sweep", "--dry-run"), exit.Done, "orphan", "stray", "would keep", "next resync")
+	w.want(w.run("sweep"), exit.Done, "orphan", "stray", "keep", "next resync")
 	w.Pass(3 * time.Minute)
 	w.want(w.run("sweep"), exit.Done, "orphan", "stray", "destroy")
 	var report sandbox.SweepReport

@@ -226,7 +226,7 @@ func TestACallThatBreaksOffIsBilled(t *testing.T) {
 	}
 }
 
-// TestARunIsBilledWithItsCalls: a run is billed for its calls of a model that end, and for those that the run breaks
+// TestARunIsBilledWithItsCalls: a run is billed for its model calls that end, and for those that the run breaks
 // off.
 func TestARunIsBilledWithItsCalls(t *testing.T) {
 	t.Parallel()

@@ -97,7 +97,7 @@ func TestOrphansOnAnEngineAreRemovedOnTheSecondLook(t *testing.T) {
 	found, err := e.ListDrift(t.Context(), sandbox.DriftFilter{})
 	must(t, err)
 	for _, f := range found {
-		if f.Kind != sandbox.DriftLeftover || !strings.Contains(f.Resolution, "destroyed by the sweep") {
+		if f.Kind != sandbox.DriftLeftover || !strings.Contains(f.Resolution, "destroyed by a resync") {
 			t.Errorf("finding %+v", f)
 		}
 	}

@@ -1,6 +1,6 @@
 // Command outside is a test's Internet: a web server with TLS on 443 and 8443, and one with plain HTTP on 80 and 8080.
 // They answer with the request. Its name server resolves named.test to its own address. The web servers also answer
-// calls of models.
+// model calls.
 package main
 
 import (
@@ -120,7 +120,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// asked is a call of a model. A model answers with its input. The model stall stops in the middle of its answer. The
+// asked is a model call. A model answers with its input. The model stall stops in the middle of its answer. The
 // model gone closes the connection there, and the model broken answers with an error.
 type asked struct {
 	Model         string
