@@ -172,7 +172,7 @@ func decompressed(from io.Reader) (io.ReadCloser, error) {
 	peek := bufio.NewReader(from)
 	magic, err := peek.Peek(4)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Failed, "it is no tar archive: %w", err)
+		return nil, sandbox.Errorf(sandbox.Failed, "it is not a tar archive: %w", err)
 	}
 	switch {
 	case magic[0] == 0x1f && magic[1] == 0x8b:

@@ -106,7 +106,7 @@ func onlyFile(entries *tar.Reader, f sandbox.FileRead) (size int64, err error) {
 	case err != nil:
 		return 0, err
 	case entry.Typeflag != tar.TypeReg:
-		return 0, bad("is no regular file: read it as a tar stream")
+		return 0, bad("is not a regular file: read it as a tar stream")
 	case entry.Size > f.MaxBytes:
 		return 0, sandbox.Errorf(sandbox.Invalid, "file %s has %d bytes, more than the limit of %d: read it as a tar stream",
 			f.Path, entry.Size, f.MaxBytes).

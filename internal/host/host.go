@@ -51,7 +51,7 @@ func New(c Config) (*Host, error) {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: %w", dir, err)
 		}
 		if info, err := os.Stat(target); err != nil || !info.IsDir() {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: it is no directory", dir)
+			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: it is not a directory", dir)
 		}
 		if secret := forbiddenBy(target); secret != "" {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the directory %q cannot be allowed: no sandbox may have %s",
@@ -93,7 +93,7 @@ func (h *Host) Check(what string, a sandbox.HostAccess) error {
 			f = append(f, sandbox.Field{Name: fmt.Sprintf("mounts[%d].source", i), Problem: problem})
 		} else if info, err := os.Stat(m.Source); err != nil || !info.IsDir() {
 			f = append(f,
-				sandbox.Field{Name: fmt.Sprintf("mounts[%d].source", i), Problem: fmt.Sprintf("%q is no directory", m.Source)})
+				sandbox.Field{Name: fmt.Sprintf("mounts[%d].source", i), Problem: fmt.Sprintf("%q is not a directory", m.Source)})
 		}
 	}
 	for i, c := range a.Copies {
@@ -132,7 +132,7 @@ func (h *Host) allowed(p string) (target, problem string) {
 	}
 	target, err := resolve(p)
 	if errors.Is(err, fs.ErrNotExist) {
-		return "", fmt.Sprintf("%q is not there", p)
+		return "", fmt.Sprintf("%q does not exist", p)
 	}
 	if err != nil {
 		return "", fmt.Sprintf("%q: %v", p, err)

@@ -90,7 +90,7 @@ func TestALinkLeadsToNothingThatIsNotAllowed(t *testing.T) {
 	wantRefused(t, h.Check("", mounts(filepath.Join(dir, "out"))), "mounts[0].source", "leads to "+outside)
 	wantRefused(t, h.Check("", mounts(filepath.Join(dir, "up"))), "mounts[0].source", "--mount-allow")
 	wantRefused(t, h.Check("", mounts(dir)), "mounts[0].source", "--mount-allow")
-	wantRefused(t, h.Check("", mounts(filepath.Join(dir, "sub", "absent"))), "mounts[0].source", "not there")
+	wantRefused(t, h.Check("", mounts(filepath.Join(dir, "sub", "absent"))), "mounts[0].source", "does not exist")
 	resolved, err := h.Mounts(mounts(filepath.Join(dir, "in")))
 	if err != nil || resolved[0].Source != filepath.Join(dir, "sub") {
 		t.Errorf("an allowed link is %v: %v", resolved, err)

@@ -190,7 +190,7 @@ func (tx *Tx) checkAnchor(f sandbox.EventFilter) error {
 		return tx.checkSequence(f)
 	case f.AfterID != 0 && f.AfterID < feed.Purged:
 		return sandbox.Errorf(sandbox.EventSequenceExpired, "the events after id %d are no longer all retained: read "+
-			"leases and environments anew, then follow from the last_event_id that they carry (now %d)", f.AfterID, feed.Last)
+			"leases and environments again, then follow from the last_event_id that they carry (now %d)", f.AfterID, feed.Last)
 	}
 	return nil
 }

@@ -130,7 +130,7 @@ func (tx *Tx) placeOf(by sandbox.LeaseSort, f sandbox.LeaseFilter) (value any, l
 	}
 	if s == nil || s.Tombstone != nil && by != sandbox.SortByEnvironment {
 		return nil, "", sandbox.InvalidFields("the lease filter", []sandbox.Field{{Name: "after",
-			Problem: fmt.Sprintf("%q is no lease, or was purged: list from the first page", id)}})
+			Problem: fmt.Sprintf("%q is not a lease, or was purged: list from the first page", id)}})
 	}
 	switch by {
 	case sandbox.SortByEnvironment:

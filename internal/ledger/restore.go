@@ -23,7 +23,7 @@ func (tx *Tx) activate() error {
 	}
 	err = tx.db.Table("sandboxes").Where("desired = 'present' AND phase <> 'gone' AND last_activity < ?", tx.Now).
 		Update("last_activity", gorm.Expr("?", tx.Now)).Error
-	return storage.Error("letting the leases of a restored ledger live on", err)
+	return storage.Error("extending the leases of a restored ledger", err)
 }
 
 // emitRestored emits an event that the ledger was restored.

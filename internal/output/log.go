@@ -40,8 +40,8 @@ func (l *Log) Replay(of, run string, now bool) sandbox.Replay {
 			if offset == l.next {
 				return nil
 			}
-			return sandbox.Errorf(sandbox.Unavailable, "%s: its log goes on at byte %d, because it was written faster than it "+
-				"was read: read on from there", of, offset)
+			return sandbox.Errorf(sandbox.Unavailable, "%s: its log continues at byte %d, because it was written faster than "+
+				"it was read: read on from there", of, offset)
 		},
 	}
 }

@@ -135,7 +135,7 @@ func (v *Service) keptBeyond(ctx context.Context) (beyond *ledger.KeptSum, err e
 
 // ErrDropped is the error of reading output that is no longer kept.
 func ErrDropped(what string, at micro.Time) error {
-	return sandbox.Errorf(sandbox.OutputExpired, "%s is no longer kept: newer output took its room at %s; collect "+
-		"output as it comes, or have the operator keep more (--kept-output-lease, --kept-output-environment, --kept-output)",
-		what, at.Time().Format(time.RFC3339))
+	return sandbox.Errorf(sandbox.OutputExpired, "%s is no longer kept: it was dropped at %s to make room for newer "+
+		"output; collect output as it comes, or have the operator keep more (--kept-output-lease, "+
+		"--kept-output-environment, --kept-output)", what, at.Time().Format(time.RFC3339))
 }

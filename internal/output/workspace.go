@@ -19,7 +19,7 @@ func (v *Service) MaxWorkspace() int64 { return min(sandbox.MaxKeptWorkspace, v.
 // errNoWorkspaceStore means that no store is configured for the workspaces of ended leases.
 var errNoWorkspaceStore = &sandbox.Error{Code: sandbox.Unavailable,
 	Message: "this service has no bucket for workspaces of ended leases: name one that all its replicas reach " +
-		"(reconciler serve --state-url, or state_url of the provider)"}
+		"(sandbox serve --state-url, or state_url of the provider)"}
 
 // StoreWorkspace stores a form of the workspace of an ended lease. Unless KeepWorkspace follows within unpublishedFor,
 // it is deleted again. Errors: Unavailable.

@@ -39,7 +39,7 @@ func (v *Service) Connect(ctx context.Context, r sandbox.ProcessRef) (net.Conn, 
 	case err != nil:
 		return nil, err
 	case p.Port == 0:
-		return nil, sandbox.Errorf(sandbox.NotFound, "lease %s: process %s is no agent: it has no endpoint",
+		return nil, sandbox.Errorf(sandbox.NotFound, "lease %s: process %s is not an agent: it has no endpoint",
 			r.LeaseRef.ID, r.Name).WithReason(sandbox.ReasonProcessNotFound)
 	case !p.State.Live():
 		return nil, errProcessEnded(p.Domain())

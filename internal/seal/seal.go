@@ -141,7 +141,7 @@ func (k *Keys) Open(sealed []byte, purpose string) ([]byte, error) {
 	}
 	if len(sealed) < 1+idSize || sealed[0] != format {
 		return nil, sandbox.Errorf(sandbox.Failed,
-			"what the ledger has for %s was not sealed by this program, or by a later release", purpose)
+			"the ledger's value for %s was sealed by another program or a later release", purpose)
 	}
 	id, rest := sealed[1:1+idSize], sealed[1+idSize:]
 	found, err := k.find(id)
@@ -162,7 +162,7 @@ func (k *Keys) Has(sealed []byte) error {
 		return sandbox.Errorf(sandbox.Unavailable, "%w", errNoKey)
 	}
 	if len(sealed) < 1+idSize {
-		return sandbox.Errorf(sandbox.Failed, "what the ledger has was not sealed by this program")
+		return sandbox.Errorf(sandbox.Failed, "a value in the ledger was sealed by another program")
 	}
 	_, err := k.find(sealed[1 : 1+idSize])
 	return err
@@ -194,7 +194,7 @@ func (k *Keys) find(id []byte) (key, error) {
 		}
 	}
 	return key{}, sandbox.Errorf(sandbox.Unavailable,
-		"%s has no key %s: add the line that the machine which sealed it has", k.file, hex.EncodeToString(id))
+		"%s has no key %s: add the key's line from the machine that sealed it", k.file, hex.EncodeToString(id))
 }
 
 func (k *Keys) load(again bool) ([]key, error) {
@@ -253,7 +253,7 @@ func readText(file string) ([]byte, []key, error) {
 		return nil, nil, err
 	}
 	if info.Size() > MaxFile {
-		return nil, nil, sandbox.Errorf(sandbox.Invalid, "%s is larger than %d bytes: it is no key file", file, MaxFile)
+		return nil, nil, sandbox.Errorf(sandbox.Invalid, "%s is larger than %d bytes: it is not a key file", file, MaxFile)
 	}
 	text, err := os.ReadFile(file) // #nosec G304 -- the operator names the file
 	if err != nil {

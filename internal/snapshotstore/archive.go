@@ -61,7 +61,7 @@ func normalise(ctx context.Context, out io.Writer, data io.Reader, limit int64) 
 }
 
 func broken(format string, args ...any) error {
-	return sandbox.Errorf(sandbox.Invalid, "what was read is no complete tar stream: "+format, args...).
+	return sandbox.Errorf(sandbox.Invalid, "what was read is not a complete tar stream: "+format, args...).
 		WithReason(sandbox.ReasonCopyFailed)
 }
 

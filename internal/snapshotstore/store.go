@@ -212,8 +212,8 @@ func (s *Store) Delete(ctx context.Context, object string) error {
 // checkObject rejects names that some buckets do not support.
 func checkObject(object string) error {
 	if !fs.ValidPath(object) || object == "." {
-		return sandbox.Errorf(sandbox.Internal, "snapshot store: %q is no name for an object: it must be a relative path",
-			object)
+		return sandbox.Errorf(sandbox.Internal, "snapshot store: %q is not a name for an object: it must be a relative "+
+			"path", object)
 	}
 	return nil
 }

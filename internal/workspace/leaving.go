@@ -257,8 +257,8 @@ type boundedWriter struct {
 
 func (b *boundedWriter) Write(p []byte) (int, error) {
 	if int64(len(p)) > b.left {
-		return 0, sandbox.Errorf(sandbox.Failed, "it is larger than what is kept of a lease: push the branch while the "+
-			"lease lives, or have the operator keep more (--kept-output-lease)").
+		return 0, sandbox.Errorf(sandbox.Failed, "it is larger than what is kept of a lease: push the branch before the "+
+			"lease ends, or have the operator keep more (--kept-output-lease)").
 			WithReason(sandbox.ReasonResourceLimitExceeded)
 	}
 	n, err := b.to.Write(p)
@@ -314,7 +314,7 @@ func whyNotKept(tx *ledger.Tx, s *ledger.Sandbox, form sandbox.WorkspaceForm, en
 		return sandbox.Errorf(sandbox.Conflict, "%w; it has no diff: %s", ended,
 			cmp.Or(outcome.Problem, "the commits change no file")).WithReason(sandbox.ReasonInvalidState)
 	default:
-		return sandbox.Errorf(sandbox.OutputExpired, "%w; its workspace is no longer kept: newer output took its room; read "+
+		return sandbox.Errorf(sandbox.OutputExpired, "%w; its workspace was dropped to make room for newer output; read "+
 			"it sooner, or have the operator keep more (--kept-output-lease, --kept-output-environment, --kept-output)", ended)
 	}
 }

@@ -151,7 +151,7 @@ func (x *fileAccess) ListFiles(ctx context.Context, h driver.Handle, q sandbox.F
 			return err
 		}
 		if info.Type != sandbox.FileDirectory {
-			return sandbox.Errorf(sandbox.Invalid, "%s is no directory", q.Path)
+			return sandbox.Errorf(sandbox.Invalid, "%s is not a directory", q.Path)
 		}
 		names := map[string]bool{}
 		for p := range files {

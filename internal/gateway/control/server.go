@@ -137,8 +137,8 @@ func withoutValues(err error) string {
 	case errors.As(err, &size):
 		return fmt.Sprintf("the body has more than %d bytes", size.Limit)
 	default:
-		return "the body is incomplete, has an unknown field, or an amount that is no decimal number; the service and the " +
-			"gateway may be of different releases"
+		return "the body is incomplete, has an unknown field, or an amount that is not a decimal number; the service and " +
+			"the gateway may be of different releases"
 	}
 }
 

@@ -62,10 +62,10 @@ func Examine(ctx context.Context, file string) (c Info, err error) {
 	defer func() { err = errors.Join(err, db.Close()) }()
 	c.File, c.Bytes = file, info.Size()
 	if err := whole(ctx, db); err != nil {
-		return c, sandbox.Errorf(sandbox.Invalid, "%s is damaged, or no backup of a ledger: %w", file, err)
+		return c, sandbox.Errorf(sandbox.Invalid, "%s is damaged, or is not a backup of a ledger: %w", file, err)
 	}
 	if err := c.read(ctx, db); err != nil {
-		return c, sandbox.Errorf(sandbox.Invalid, "%s is no backup of a ledger: %w", file, err)
+		return c, sandbox.Errorf(sandbox.Invalid, "%s is not a backup of a ledger: %w", file, err)
 	}
 	var oldest int64
 	if err := scanOne(ctx, db, &oldest, "SELECT min_reader FROM ledgers"); err != nil || oldest > migrations.Newest {

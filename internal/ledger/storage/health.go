@@ -138,7 +138,7 @@ func (s *Store) note(err error) (damaged bool) {
 	case FaultDamaged:
 		if h.damaged == nil {
 			h.damaged = sandbox.Errorf(sandbox.Unavailable, "the ledger is damaged: %w; all writes are refused. Stop this "+
-				"program, restore a backup (reconciler restore), and start it again", err)
+				"program, restore a backup (sandbox restore), and start it again", err)
 			s.log.Error("ledger: it is damaged; all writes are refused", "error", err)
 		}
 		return true

@@ -134,7 +134,7 @@ func closeUnless(keep bool, db *gorm.DB) error {
 func openingSQLite(path string, err error) error {
 	if sqlite.IsDamaged(err) {
 		return sandbox.Errorf(sandbox.Unavailable,
-			"ledger %s is damaged, or is not a ledger: %w; move it away and restore a backup (reconciler restore)", path, err)
+			"ledger %s is damaged, or is not a ledger: %w; move it away and restore a backup (sandbox restore)", path, err)
 	}
 	if _, coded := errors.AsType[*sandbox.Error](err); coded {
 		return err

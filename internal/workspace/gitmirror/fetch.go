@@ -209,7 +209,7 @@ func commitOf(s storer.EncodedObjectStorer, hash plumbing.Hash) (*object.Commit,
 		case *object.Tag:
 			hash = o.Target
 		default:
-			return nil, sandbox.Errorf(sandbox.Failed, "object %s is no commit", hash)
+			return nil, sandbox.Errorf(sandbox.Failed, "object %s is not a commit", hash)
 		}
 	}
 	return nil, sandbox.Errorf(sandbox.Failed, "tag %s leads to more than %d other tags", hash, deepest)

@@ -101,7 +101,7 @@ func openLinked(allowed *host.Host, tree *os.Root, at string) (own, common *os.R
 	}
 	target := absolute(at, strings.TrimPrefix(text, "gitdir: "))
 	worktrees, id := filepath.Dir(target), filepath.Base(target)
-	unknown := sandbox.Errorf(sandbox.Failed, "its file .git leads to %q, which is no repository that has it as a "+
+	unknown := sandbox.Errorf(sandbox.Failed, "its file .git leads to %q, which is not a repository that has it as a "+
 		"worktree: name the repository itself, or run git worktree repair", target)
 	if filepath.Base(worktrees) != "worktrees" {
 		return nil, nil, unknown

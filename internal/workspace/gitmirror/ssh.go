@@ -62,7 +62,7 @@ func (o *overSSH) config() (*ssh.ClientConfig, error) {
 	case errors.As(err, &locked):
 		return nil, sandbox.Errorf(sandbox.Failed, "the private key has a passphrase: use one without")
 	case err != nil: // its text may repeat the key
-		return nil, sandbox.Errorf(sandbox.Failed, "credential_secret is no private key in the format of OpenSSH or PEM")
+		return nil, sandbox.Errorf(sandbox.Failed, "credential_secret is not a private key in the format of OpenSSH or PEM")
 	}
 	known, err := knownKeys(o.source.KnownHosts, o.knownHosts)
 	if err != nil {

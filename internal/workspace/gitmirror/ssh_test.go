@@ -85,7 +85,7 @@ func TestOnlyKnownKeysAndAcceptedKeysAreUsed(t *testing.T) {
 		}, "no key of the kinds in known_hosts"},
 		"no lines":      {func(s *gitmirror.Source) { s.KnownHosts = "what is this" }, "known_hosts cannot be read"},
 		"not accepted":  {func(s *gitmirror.Source) { s.Secret = sandbox.Secret(other.Key) }, "the key was not accepted"},
-		"no key":        {func(s *gitmirror.Source) { s.Secret = token }, "no private key"},
+		"no key":        {func(s *gitmirror.Source) { s.Secret = token }, "not a private key"},
 		"no repository": {func(s *gitmirror.Source) { s.URL += "x" }, "no such repository"},
 		"not allowed":   {func(s *gitmirror.Source) { s.URL = other.URL(repo.Path) }, "--workspace-allow ssh://"},
 	} {

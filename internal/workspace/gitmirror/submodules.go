@@ -87,7 +87,7 @@ func (s *Store) addSubmodule(ctx context.Context, src Source, c, total *Checkout
 	}
 	if sub.Commit != own.Ref {
 		sub.Close()
-		return sandbox.Errorf(sandbox.Failed, "submodule %q: %s is no commit", e.path, own.Ref)
+		return sandbox.Errorf(sandbox.Failed, "submodule %q: %s is not a commit", e.path, own.Ref)
 	}
 	c.subs = append(c.subs, submodule{at: e.path, name: m.Name, Checkout: sub})
 	return nil
