@@ -75,7 +75,7 @@ func TestAccABudgetWithoutPricesIsTold(t *testing.T) {
 	w := providertest.New(t)
 	tf := terraform(t, w.Embedded()+strings.Replace(environment(w), "\n  network = {",
 		"\n  budget = { monthly_usd = \"5.00\" }\n  network = {", 1))
-	d := tf.Plan().Warning(t, "No Prices To Hold The Budget Against")
+	d := tf.Plan().Warning(t, "No Prices For The Budget")
 	if !strings.Contains(d.Detail, "the budget is never spent") {
 		t.Errorf("it says %s", d.Detail)
 	}
@@ -91,7 +91,7 @@ func TestAccACapNeedsPrices(t *testing.T) {
 	t.Parallel()
 	providertest.OverAService(t, func(t *testing.T, w *providertest.World, configuration string) {
 		tf := terraform(t, configuration+expecting(w, `max_monthly_cost_usd = "1000"`))
-		if said := tf.Fail("plan", "-input=false", "-no-color"); !strings.Contains(said, "No Prices To Hold The Cap") {
+		if said := tf.Fail("plan", "-input=false", "-no-color"); !strings.Contains(said, "No Prices For The Cost Cap") {
 			t.Errorf("the plan says\n%s", said)
 		}
 	})

@@ -84,7 +84,7 @@ func (f AgentFilter) Validate() error {
 }
 
 // HeaderSession is the header with the session that an agent works for. It is in requests to the agent, in the agent's
-// calls of models, and in the gateway's calls of the upstream.
+// model calls, and in the gateway's calls of the upstream.
 const HeaderSession = "X-Sandbox-Session"
 
 var sessionLabel = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[A-Za-z0-9._:-]{0,128}$`) })

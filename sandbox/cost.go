@@ -139,7 +139,7 @@ type CostRow struct {
 	// Gross is the sum over the UTC days of its usage periods, each charged to the nano-dollar.
 	Gross NanoUSD `json:"gross_usd" doc:"Cost of sandboxes at list price."`
 	// LLM is the use of models by calls that began in this row within the query's time, at list price.
-	LLM LLMUse `json:"llm,omitzero" doc:"What calls of models used, at the list prices of their routes."`
+	LLM LLMUse `json:"llm,omitzero" doc:"What model calls used, at the list prices of their routes."`
 	// Total is Gross and the cost of LLM, which budgets count.
 	Total NanoUSD `json:"total_usd" doc:"gross_usd + llm.cost_usd"`
 	// Shadow is what the same usage would cost on Cloudflare.
@@ -203,10 +203,10 @@ type CostReport struct {
 	PriceBooks map[Backend]PriceBook `json:"price_books"`
 }
 
-// Budget limits what the sandboxes of one environment, and their calls of models, may cost in a calendar month (UTC).
+// Budget limits what the sandboxes of one environment, and their model calls, may cost in a calendar month (UTC).
 //
 // When a lease is granted, spent and reserved amounts together never exceed the budget. A live lease reserves its
-// likely cost of the next hour. Its past use is spent, and the reserved hour moves on. A running call of a model
+// likely cost of the next hour. Its past use is spent, and the reserved hour moves on. A running model call
 // reserves the most that it can cost. When the budget is spent, the environment's leases end.
 type Budget struct {
 	// Monthly is gross, at the list prices of the environment's backend.
@@ -224,12 +224,12 @@ const (
 type BudgetUse struct {
 	Month   string  `json:"month"` // 2006-01, UTC
 	Monthly NanoUSD `json:"monthly_usd"`
-	// Spent is the gross cost so far. LLM is its part for calls of models.
+	// Spent is the gross cost so far. LLM is its part for model calls.
 	Spent NanoUSD `json:"spent_usd"`
-	LLM   NanoUSD `json:"llm_usd,omitempty" doc:"Part of spent_usd for calls of models."`
+	LLM   NanoUSD `json:"llm_usd,omitempty" doc:"Part of spent_usd for model calls."`
 	// Reserved is the likely cost of live leases in the next hour, see BudgetReserve, plus the most that running calls of
 	// models can cost.
-	Reserved NanoUSD `json:"reserved_usd" doc:"What live leases are likely to cost in the next hour, and the most that running calls of models can cost."`
+	Reserved NanoUSD `json:"reserved_usd" doc:"What live leases are likely to cost in the next hour, and the most that running model calls can cost."`
 }
 
 // Left returns the amount that is neither spent nor reserved, at least zero.

@@ -92,7 +92,7 @@ type EnvironmentSpec struct {
 	Confinement      Confinement       `json:"confinement,omitzero" doc:"Isolation settings beyond those that every sandbox has."`
 	Labels           map[string]string `json:"labels,omitempty" doc:"Labels of the environment and of its leases: filters of lists, events and costs. At most 32, without commas."`
 	HostAccess
-	Budget       *Budget             `json:"budget,omitempty" doc:"Refuses acquires that could exceed a monthly amount. Default: no limit."`
+	Budget       *Budget             `json:"budget,omitempty" doc:"Refuses acquires that could exceed a monthly amount. Ends the environment's leases once it is spent. Default: no limit."`
 	WarmPool     *WarmPool           `json:"warm_pool,omitempty" doc:"Keeps sandboxes ready for the next acquires. Default: none."`
 	Snapshot     *SnapshotSpec       `json:"state,omitempty" doc:"Keeps /data from one generation of a lease to the next. Default: /data is deleted with its sandbox."`
 	InitialData  map[string]string   `json:"initial_state,omitempty" doc:"Initial text files, by path relative to /data, for sandboxes that start without a snapshot."`

@@ -157,7 +157,7 @@ type Lease struct {
 	// Cost is the gross cost of this generation so far, at the backend's prices.
 	Cost NanoUSD `json:"cost_usd"`
 	// LLM is the use of models by this generation. Its cost is not part of Cost.
-	LLM LLMUse `json:"llm,omitzero" doc:"What calls of models have used, beside cost_usd."`
+	LLM LLMUse `json:"llm,omitzero" doc:"What model calls have used, beside cost_usd."`
 	// Companions are the sandbox's companions, by name.
 	Companions []CompanionStatus `json:"companions,omitempty" doc:"Companions of the sandbox, by name."`
 	// LastSequence is the sequence of the sandbox's latest event.

@@ -141,7 +141,7 @@ type LLMCall struct {
 	Cost   NanoUSD   `json:"cost_usd"`
 	// Unknown: the upstream did not report the call's use. Cost is then the reservation, which is the most that it can
 	// have cost.
-	Unknown bool `json:"unknown,omitempty" doc:"The upstream did not tell what the call used: cost_usd is the most that it can have cost."`
+	Unknown bool `json:"unknown,omitempty" doc:"The upstream did not report what the call used: cost_usd is the most that it can have cost."`
 }
 
 // LLMUse is the total use of several calls.
@@ -150,7 +150,7 @@ type LLMUse struct {
 	Tokens LLMTokens `json:"tokens"`
 	Cost   NanoUSD   `json:"cost_usd" doc:"Cost at the routes' list prices."`
 	// UnknownCalls counts the calls whose use the upstream did not report. Unknown is their part of Cost.
-	UnknownCalls int64   `json:"unknown_calls" doc:"Calls whose upstream did not tell what they used."`
+	UnknownCalls int64   `json:"unknown_calls" doc:"Calls whose upstream did not report what they used."`
 	Unknown      NanoUSD `json:"unknown_usd" doc:"Part of cost_usd: the most that those calls can have cost."`
 }
 

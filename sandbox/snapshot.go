@@ -55,7 +55,7 @@ const (
 // SnapshotSpec says that an environment keeps /data from one generation to the next, and how.
 type SnapshotSpec struct {
 	Scope            SnapshotScope  `json:"scope,omitempty" enum:"agent_environment,agent" doc:"Which leases share a snapshot. agent_environment: those of an agent in this environment. agent: those of an agent in all environments, for tokens with the same environment patterns. Default agent_environment."`
-	CheckpointEvery  *Duration      `json:"checkpoint_every,omitempty" doc:"While the lease lives, changes by commands and files are saved at most this often; 0s disables checkpoints. Default 1m."`
+	CheckpointEvery  *Duration      `json:"checkpoint_every,omitempty" doc:"While the lease is active, changes by commands and files are saved at most this often; 0s disables checkpoints. Default 1m."`
 	OnPersistFailure PersistFailure `json:"on_persist_failure,omitempty" enum:"retry,discard" doc:"What happens to a sandbox whose last snapshot cannot be saved: retry keeps it frozen and retries; discard destroys it. Default retry."`
 	RetryFor         Duration       `json:"retry_for,omitempty" doc:"How long retry keeps the frozen sandbox. Default 24h, at most 168h."`
 	SizeLimitMB      int64          `json:"size_limit_mb,omitempty" doc:"Largest size of a snapshot, unpacked, in MiB. Default 256, at most 10240." minimum:"0" maximum:"10240"`

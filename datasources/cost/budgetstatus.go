@@ -32,13 +32,13 @@ func budgetStatusAttribute() schema.Attribute {
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"environment_id": text("Name of the environment."),
 			"month":          text("The month, such as `2026-01`."),
-			"spent_usd": text("Exact gross cost of its sandboxes and calls of models in the month so far, which a budget " +
+			"spent_usd": text("Exact gross cost of its sandboxes and model calls in the month so far, which a budget " +
 				"counts."),
 			"projected_usd": text("Projected cost at the end of the month, at the rate since the month " +
 				"or the environment began; in whole cents. It is rough in the first hours."),
 			"budget_usd": text("Budget of the month. Null without a budget."),
-			"reserved_usd": text("What living leases are likely to cost in the next hour, and the most that running calls " +
-				"of models can cost. Null without a budget."),
+			"reserved_usd": text("What live leases are likely to cost in the next hour, and the most that running model " +
+				"calls can cost. Null without a budget."),
 			"left_usd": text("Part of the budget that is neither spent nor reserved, at least 0. Null without a budget."),
 		}},
 	}

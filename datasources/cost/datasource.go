@@ -167,7 +167,7 @@ func totalAttributes() map[string]schema.Attribute {
 		"asleep_hours": hours("Hours that sandboxes were asleep."),
 		"cpu_hours":    hours("CPU hours that sandboxes used."),
 		"llm": schema.SingleNestedAttribute{
-			MarkdownDescription: "What calls of models used, at the list prices of their routes.",
+			MarkdownDescription: "What model calls used, at the list prices of their routes.",
 			Computed:            true,
 			Attributes:          llmAttributes(),
 		},
@@ -201,7 +201,7 @@ func llmAttributes() map[string]schema.Attribute {
 		"cache_write_tokens":  count("Input tokens written to the upstream's cache."),
 		"output_tokens":       count("Output tokens, those of reasoning included."),
 		"cost_usd":            amount("Cost of the calls."),
-		"unknown_calls":       count("Calls whose upstream did not tell what they used."),
+		"unknown_calls":       count("Calls whose upstream did not report what they used."),
 		"unknown_usd":         amount("Part of `cost_usd`: the most that those calls can have cost."),
 	}
 }

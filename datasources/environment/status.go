@@ -39,11 +39,11 @@ func budgetAttribute() schema.Attribute {
 				Computed:            true,
 			},
 			"monthly_usd": schema.StringAttribute{
-				MarkdownDescription: "What sandboxes and calls of models may cost in a month.",
+				MarkdownDescription: "What sandboxes and model calls may cost in a month.",
 				Computed:            true,
 			},
 			"spent_usd": schema.StringAttribute{
-				MarkdownDescription: "Gross cost of sandboxes and calls of models in the month so far.",
+				MarkdownDescription: "Gross cost of sandboxes and model calls in the month so far.",
 				Computed:            true,
 			},
 			"reserved_usd": schema.StringAttribute{

@@ -52,7 +52,7 @@ func Set(ctx context.Context, to Setter, from any) diag.Diagnostics {
 	for name, index := range fields {
 		v, ok := source.FieldByIndex(index).Interface().(attr.Value)
 		if !ok {
-			return diag.Diagnostics{defect("Field %s of %s is no value of an attribute.", name, source.Type())}
+			return diag.Diagnostics{defect("Field %s of %s is not a value of an attribute.", name, source.Type())}
 		}
 		kinds[name], attributes[name] = v.Type(ctx), v
 	}

@@ -30,7 +30,7 @@ func budgetAttribute() schema.SingleNestedAttribute {
 		Attributes: map[string]schema.Attribute{
 			"monthly_usd": schema.StringAttribute{
 				MarkdownDescription: "US dollars at list price for a calendar month (UTC), more than 0, such as `\"25.00\"`. " +
-					"An acquire is refused if what is spent, and the next hour of living leases and of the new one, exceed it. " +
+					"An acquire is refused if what is spent, and the next hour of live leases and of the new one, exceed it. " +
 					"When it is spent, the reconciler ends the leases, by `budget`. Needs a price book, or routes in `llm`: without " +
 					"prices nothing is ever spent, and the plan warns.",
 				Required:   true,
@@ -78,7 +78,7 @@ func (r *Resource) planBudget(ctx context.Context, m, state *Model) diag.Diagnos
 		return nil
 	}
 	return diag.Diagnostics{
-		diag.NewAttributeWarningDiagnostic(path.Root("budget").AtName("monthly_usd"), "No Prices To Hold The Budget Against",
+		diag.NewAttributeWarningDiagnostic(path.Root("budget").AtName("monthly_usd"), "No Prices For The Budget",
 			fmt.Sprintf("Environment %s has budget.monthly_usd = %s, but there are no prices for the backend %s, so every "+
 				"sandbox costs $0.00 and the budget is never spent. Set price_book in the provider's docker block or, with a "+
 				"reconciler, its flag --docker-price-book.", orAssumed(m.Name, "whose name is known after apply"),
@@ -110,11 +110,11 @@ func budgetNotice(env sandbox.Environment) diag.Diagnostics {
 	}
 	calls := ""
 	if use.LLM > 0 {
-		calls = fmt.Sprintf(", $%s of it on calls of models", use.LLM)
+		calls = fmt.Sprintf(", $%s of it on model calls", use.LLM)
 	}
 	return diag.Diagnostics{
 		diag.NewWarningDiagnostic(fmt.Sprintf("%s Of The Budget Of Environment %s Is Spent", spent, env.ID), fmt.Sprintf(
-			"Environment %s has spent $%s of its $%s for %s%s; living leases may still cost $%s, so $%s is left for new ones. "+
+			"Environment %s has spent $%s of its $%s for %s%s; live leases may still cost $%s, so $%s is left for new ones. "+
 				"An acquire that could exceed the budget is refused. Raise budget.monthly_usd, or end leases that are not needed.",
 			env.ID, use.Spent, use.Monthly, use.Month, calls, use.Reserved, use.Left())),
 	}

@@ -29,8 +29,8 @@ func TestABudgetThatIsNearlySpentIsTold(t *testing.T) {
 	}
 	use := &sandbox.BudgetUse{Month: "2026-01", Monthly: 10 * sandbox.USD, Spent: 9 * sandbox.USD, LLM: 7 * sandbox.USD}
 	got := budgetNotice(sandbox.Environment{ID: "game", BudgetUse: use})
-	if len(got) != 1 || !strings.Contains(got[0].Detail(), "for 2026-01, $7.00 of it on calls of models; living") {
-		t.Errorf("with calls of models it says %v", got)
+	if len(got) != 1 || !strings.Contains(got[0].Detail(), "for 2026-01, $7.00 of it on model calls; live leases") {
+		t.Errorf("with model calls it says %v", got)
 	}
 	if got := budgetNotice(sandbox.Environment{ID: "game"}); len(got) != 0 {
 		t.Errorf("without a budget it says %v", got)

@@ -41,7 +41,7 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 	living, err := r.living(ctx, state)
 	if err != nil {
 		diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Are Not Known", id), fmt.Sprintf(
-			"%s of environment %s change, and which living leases keep theirs could not be read: %s.",
+			"%s of environment %s change, and which live leases keep theirs could not be read: %s.",
 			strings.Join(changed, ", "), id, err))
 		return diags
 	}

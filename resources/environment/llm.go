@@ -54,7 +54,7 @@ func llmAttribute() schema.MapNestedAttribute {
 		Validators: []validator.Map{given.NoNulls{}},
 		MarkdownDescription: "Routes to models, by name: 1 to 32 lower-case letters, digits and `-`. A program in a " +
 			"sandbox calls the address in `LLM_<NAME>_URL` without a key, with `network` `none` too. The environment's " +
-			"gateway adds the key, and records the tokens and the cost of each call as the upstream tells them; see the " +
+			"gateway adds the key, and records the tokens and the cost of each call as the upstream reports them; see the " +
 			"[guide on models](../guides/models.md). Not with `network` `full`. Changed in place. Default: none.",
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"api": schema.StringAttribute{
@@ -78,12 +78,12 @@ func llmAttribute() schema.MapNestedAttribute {
 				NestedObject:        schema.NestedAttributeObject{Attributes: llmModelAttributes()},
 			},
 			"price_source": schema.StringAttribute{
-				MarkdownDescription: "Where the prices are from, such as the address of a price list. Default: not told.",
+				MarkdownDescription: "Where the prices are from, such as the address of a price list. Default: none.",
 				Optional:            true,
 				Validators:          []validator.String{given.Text{}},
 			},
 			"prices_as_of": schema.StringAttribute{
-				MarkdownDescription: "Date of the prices, such as `2026-11-24`. Default: not told.",
+				MarkdownDescription: "Date of the prices, such as `2026-11-24`. Default: none.",
 				Optional:            true,
 				Validators:          []validator.String{given.Text{}},
 			},

@@ -250,7 +250,7 @@ func (m *Model) checkCap(book sandbox.PriceBook) diag.Diagnostics {
 	}
 	if book == pricing.Free() {
 		return diag.Diagnostics{
-			diag.NewAttributeErrorDiagnostic(path.Root("max_monthly_cost_usd"), "No Prices To Hold The Cap Against",
+			diag.NewAttributeErrorDiagnostic(path.Root("max_monthly_cost_usd"), "No Prices For The Cost Cap",
 				fmt.Sprintf("Environment %s has max_monthly_cost_usd = %s, but there are no prices for the backend %s, so "+
 					"every estimate would be $0.00. Set price_book in the provider's docker block or, with a reconciler, its flag "+
 					"--docker-price-book. For an engine that costs nothing, use a book with prices of 0.",

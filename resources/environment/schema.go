@@ -77,8 +77,8 @@ func attributes() map[string]schema.Attribute {
 			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 		},
 		"image": schema.StringAttribute{
-			MarkdownDescription: "Image of the sandboxes. The engine must have it, or `image_pull` allow to pull it. Use the " +
-				"`reference` of a `sandbox_container_image`, which is pinned. Running sandboxes keep theirs.",
+			MarkdownDescription: "Image of the sandboxes. The engine must have it, or `image_pull` must let it pull the " +
+				"image. Use the `reference` of a `sandbox_container_image`, which is pinned. Running sandboxes keep theirs.",
 			Required: true,
 		},
 		"image_pull": schema.StringAttribute{
@@ -145,7 +145,7 @@ func leaseAttributes() map[string]schema.Attribute {
 		"post_mortem": durationAttribute("Time for which a sandbox that failed after it was ready is kept, stopped, for "+
 			"inspection, at most `720h`; `0s` removes it at once. Changed in place.", sandbox.DefaultPostMortem),
 		"command_timeout": durationAttribute("Time limit of commands that set none, `1s` to `24h`. Changed in place, also "+
-			"for leases that live.", sandbox.DefaultExecTimeout),
+			"for live leases.", sandbox.DefaultExecTimeout),
 		"builtin_tools": schema.SetAttribute{
 			MarkdownDescription: "Tools that the image must have: " + toolNames() + ". Each sandbox is checked before its " +
 				"lease is ready. If its image lacks a program or file of a tool, the lease fails and names it. Changed in place, " +
@@ -219,10 +219,10 @@ func computedAttributes() map[string]schema.Attribute {
 			Computed:            true,
 		},
 		"estimated_monthly_platform_cost_usd": schema.StringAttribute{
-			MarkdownDescription: "Expected bill of Cloudflare for requests and Durable Objects in such a month, in US " +
-				"dollars. Not part of `estimated_monthly_cost_usd`, of reports or of budgets. Every command, and every reading " +
-				"of usage, each 30 s, is one request to the Worker and one to a Durable Object with 128 MB, which is active " +
-				"while the sandbox is awake. " +
+			MarkdownDescription: "Expected bill of Cloudflare for requests, Durable Objects and rows written in such a month, " +
+				"in US dollars. Not part of `estimated_monthly_cost_usd`, of reports or of budgets. Every command is one request " +
+				"to the Worker and one to a Durable Object, and every alarm (each 5 minutes) one to the object, which has 128 MB " +
+				"and counts as active while the sandbox is awake. " +
 				fmt.Sprintf("[List prices](%s) of %s, less what the plan includes. Null on Docker, and without "+
 					"`expected_usage`.",
 					pricing.CloudflarePlatform().Source, pricing.CloudflarePlatform().AsOf),

@@ -30,7 +30,7 @@ func secretsAttribute() schema.MapNestedAttribute {
 		MarkdownDescription: fmt.Sprintf("Secrets by name. In a sandbox each is the file `%s/<name>`, in memory, "+
 			"readable only by the sandbox's user. ", sandbox.SecretsDir) +
 			fmt.Sprintf("A name is a file name of 1 to 63 letters, digits, `.`, `_` and `-`; at most %d. Changed in place: "+
-				"living sandboxes get a new value, and lose a removed secret, before their next use. ",
+				"live sandboxes get a new value, and lose a removed secret, before their next use. ",
 				sandbox.MaxSecrets) +
 			"Values need Terraform 1.11. They are in no plan and no state. Default: none.",
 		Optional:   true,

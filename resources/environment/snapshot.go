@@ -30,13 +30,13 @@ func snapshotAttribute() schema.SingleNestedAttribute {
 	return schema.SingleNestedAttribute{
 		Optional: true,
 		MarkdownDescription: "Snapshots of `/data`, with which the next generation of a lease starts, in the bucket of " +
-			"the provider or reconciler (`state_url`). Changed in place, in living leases too, except `scope`. Default: " +
+			"the provider or reconciler (`state_url`). Changed in place, in live leases too, except `scope`. Default: " +
 			"`/data` ends with its sandbox.",
 		Attributes: map[string]schema.Attribute{
 			"scope": choice("Scope of a snapshot: `agent_environment`, an agent in this environment, or `agent`, an agent "+
 				"in all environments that tokens with the same patterns lease for it.",
 				string(sandbox.ScopeAgentEnvironment)),
-			"checkpoint_every": durationAttribute("Shortest time between snapshots while the lease lives, at least `1s`. "+
+			"checkpoint_every": durationAttribute("Shortest time between snapshots while the lease is active, at least `1s`. "+
 				"Only changes by commands and file transfers are saved. `0s` turns that off.",
 				sandbox.DefaultCheckpointEvery),
 			"on_persist_failure": choice("What happens to a sandbox whose last snapshot fails: `retry` keeps it, frozen, "+

@@ -19,8 +19,8 @@ import (
 // Schema describes the ephemeral resource.
 func (e *Ephemeral) Schema(ctx context.Context, _ ephemeral.SchemaRequest, resp *ephemeral.SchemaResponse) {
 	resp.Schema = schema.Schema{
-		MarkdownDescription: "A lease that lives while Terraform runs, for tests and pipelines. Opening it acquires the " +
-			"lease and waits until its sandbox accepts commands. Terraform renews it meanwhile. Closing it releases the " +
+		MarkdownDescription: "A lease that is active while Terraform runs, for tests and pipelines. Opening it acquires " +
+			"the lease and waits until its sandbox accepts commands. Terraform renews it meanwhile. Closing it releases the " +
 			"generation that was opened, and waits until the sandbox is gone. Nothing is stored in plan or state. Needs " +
 			"Terraform 1.10 or OpenTofu 1.11.\n\n" +
 			"**Terraform opens it at plan too**, and again at apply as the next generation. Each opening starts a sandbox " +

@@ -35,7 +35,8 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 		MarkdownDescription: "A lease gives one agent one sandbox in one environment. An agent has at most one lease in " +
 			"an environment: if another owner holds it, the apply fails with the command that imports it. Changes renew the " +
 			"lease in place, except where an attribute says that changing it replaces the lease. A replacement ends the old " +
-			"lease first, so `create_before_destroy` does not work here: the apply then fails and the old lease lives on.\n\n" +
+			"lease first, so `create_before_destroy` does not work here: the apply then fails and the old lease stays " +
+			"active.\n\n" +
 			"**A lease that ends is not drift.** After its time is up, or a condition such as `game.finished` ended it, it " +
 			"stays in the state with `status`, `ended_at`, `ended_by` and `end_reason`. The plan warns with the reason and " +
 			"the cost; one warning covers all leases of an environment. Nothing is planned unless `on_expiry` is " +
@@ -71,8 +72,8 @@ func attributes() map[string]schema.Attribute {
 		"max_lifetime": override("Time after the start at which the lease ends, however often it is renewed. `1s` to "+
 			"`8760h`. **Changing it replaces the lease**; for a lease that has ended it applies to the next generation.",
 			stringplanmodifier.RequiresReplaceIf(replacesWhatLives,
-				"If the lease lives, Terraform will destroy and recreate it.",
-				"If the lease lives, Terraform will destroy and recreate it.")),
+				"If the lease has not ended, Terraform will destroy and recreate it.",
+				"If the lease has not ended, Terraform will destroy and recreate it.")),
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end this lease, such as `game.finished`. At most 32. Default: those of the " +
 				"environment.",

@@ -65,7 +65,7 @@ func (s *Routes) describeAgentRoute(d *document.Document, method string, tags []
 			text("id", "path", "The lease's id."), text("agent", "path", "The agent's name."),
 			text("path", "path", "The path that the agent gets, with the query."),
 			text(wire.HeaderSession, "header", "What the agent works for: 1 to 128 of A-Z, a-z, 0-9, '.', '_', ':' and '-'. "+
-				"The agent gets the header, and sends it with its calls of models, so that they can be told apart. Optional."),
+				"The agent gets the header, and sends it with its model calls, so that they can be told apart. Optional."),
 		},
 		Responses: map[string]*huma.Response{
 			"200":     {Description: "The agent's response, with the agent's status."},

@@ -38,7 +38,7 @@ func (s *Routes) registerEnvironments(d *document.Document) {
 	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "put-environment", Method: http.MethodPut,
 		Path: "/v1/environments/{id}", Tags: tags,
 		Summary: "Create or change an environment",
-		Description: "Replaces all settings: an absent one gets its default. Living leases follow in times and conditions; " +
+		Description: "Replaces all settings: an absent one gets its default. Live leases follow in times and conditions; " +
 			"the image and the size apply to the next leases. A request that changes nothing has no event."}, putEnvironment)
 	document.Add(d, sandbox.ScopeAdmin, huma.Operation{OperationID: "check-environment", Method: http.MethodPost,
 		Path: "/v1/environments/{id}/check", Tags: tags,

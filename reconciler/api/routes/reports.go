@@ -22,7 +22,7 @@ func (s *Routes) registerReports(d *document.Document) {
 		Summary: "Report the usage and the costs of sandboxes"}, costs)
 	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-llm-calls", Method: http.MethodGet,
 		Path: "/v1/llm-calls", Tags: tags,
-		Summary: "List the calls of models with their tokens and costs, latest first"}, llmCalls)
+		Summary: "List the model calls with their tokens and costs, latest first"}, llmCalls)
 	document.Add(d, sandbox.ScopeRead, huma.Operation{OperationID: "list-drift", Method: http.MethodGet,
 		Path: "/v1/drift", Tags: tags,
 		Summary: "List drift between the ledger and the backends, newest first"}, drift)

@@ -30,7 +30,7 @@ const HeaderRequestID = "X-Request-Id"
 // HeaderLogOffset holds the offset of the first byte of a log response.
 const HeaderLogOffset = "Log-Offset"
 
-// HeaderSession says what an agent works for. The agent sends it with its calls of models.
+// HeaderSession says what an agent works for. The agent sends it with its model calls.
 const HeaderSession = sandbox.HeaderSession
 
 // Problem is an error response (RFC 9457).
@@ -98,7 +98,7 @@ type DriftPage struct {
 	Findings []sandbox.DriftFinding `json:"findings" nullable:"false"`
 }
 
-// LLMCallPage is a list of calls of models.
+// LLMCallPage is a list of model calls.
 type LLMCallPage struct {
 	Calls []sandbox.LLMCall `json:"calls" nullable:"false"`
 }

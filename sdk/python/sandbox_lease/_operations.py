@@ -474,7 +474,7 @@ class Operations(Transport):
         before: Optional[str] = None,
         limit: Optional[int] = None,
     ) -> types.LLMCallPage:
-        """List the calls of models with their tokens and costs, latest first."""
+        """List the model calls with their tokens and costs, latest first."""
         return self._call(
             "GET",
             f"/v1/llm-calls",

@@ -195,12 +195,11 @@ class BudgetUse(TypedDict):
     month: str
     # An exact amount in US dollars, with at most nine decimals.
     monthly_usd: str
-    # What live leases are likely to cost in the next hour, and the most that running calls of models can
-    # cost.
+    # What live leases are likely to cost in the next hour, and the most that running model calls can cost.
     reserved_usd: str
     # An exact amount in US dollars, with at most nine decimals.
     spent_usd: str
-    # Part of spent_usd for calls of models.
+    # Part of spent_usd for model calls.
     llm_usd: NotRequired[str]
 
 
@@ -355,7 +354,7 @@ class CostRow(TypedDict):
     # Value of the label that the report groups by.
     label: NotRequired[str]
     lease_id: NotRequired[str]
-    # What calls of models used, at the list prices of their routes.
+    # What model calls used, at the list prices of their routes.
     llm: NotRequired[LLMUse]
     month: NotRequired[str]
 
@@ -496,7 +495,8 @@ class Environment(TypedDict):
     # Tar archives, plain or compressed with gzip or zstd, that each sandbox starts with. The service fetches
     # them; credentials stay outside. At most 16. Docker only. Default: none.
     archives: NotRequired[list[Archive]]
-    # Refuses acquires that could exceed a monthly amount. Default: no limit.
+    # Refuses acquires that could exceed a monthly amount. Ends the environment's leases once it is spent.
+    # Default: no limit.
     budget: NotRequired[Budget]
     budget_use: NotRequired[BudgetUse]
     # Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease
@@ -803,7 +803,7 @@ class LLMCall(TypedDict):
     session: NotRequired[str]
     # HTTP status of the upstream.
     status: NotRequired[int]
-    # The upstream did not tell what the call used: cost_usd is the most that it can have cost.
+    # The upstream did not report what the call used: cost_usd is the most that it can have cost.
     unknown: NotRequired[bool]
 
 
@@ -874,7 +874,7 @@ class LLMUse(TypedDict):
     # Cost at the routes' list prices.
     cost_usd: str
     tokens: LLMTokens
-    # Calls whose upstream did not tell what they used.
+    # Calls whose upstream did not report what they used.
     unknown_calls: int
     # Part of cost_usd: the most that those calls can have cost.
     unknown_usd: str
@@ -935,7 +935,7 @@ class Lease(TypedDict):
     # Labels of the lease and of its environment.
     labels: NotRequired[dict[str, str]]
     last_error: NotRequired[str]
-    # What calls of models have used, beside cost_usd.
+    # What model calls have used, beside cost_usd.
     llm: NotRequired[LLMUse]
     observed_at: NotRequired[str]
     ready_at: NotRequired[str]
@@ -1207,7 +1207,8 @@ class PutEnvironment(TypedDict):
     # them; credentials stay outside. At most 16. Docker only. Default: none.
     archives: NotRequired[list[Archive]]
     backend: NotRequired[Literal['docker', 'cloudflare']]
-    # Refuses acquires that could exceed a monthly amount. Default: no limit.
+    # Refuses acquires that could exceed a monthly amount. Ends the environment's leases once it is spent.
+    # Default: no limit.
     budget: NotRequired[Budget]
     # Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease
     # is ready; a lease whose image lacks one fails. Default: none.
@@ -1481,7 +1482,7 @@ class Snapshot(TypedDict):
 
 
 class SnapshotSpec(TypedDict):
-    # While the lease lives, changes by commands and files are saved at most this often; 0s disables
+    # While the lease is active, changes by commands and files are saved at most this often; 0s disables
     # checkpoints. Default 1m.
     checkpoint_every: NotRequired[str]
     # What happens to a sandbox whose last snapshot cannot be saved: retry keeps it frozen and retries;

@@ -278,7 +278,7 @@ export class Operations extends Transport {
     return this.call("GET", `/v1/leases`, { ...options, query, slow: true });
   }
 
-  /** List the calls of models with their tokens and costs, latest first. */
+  /** List the model calls with their tokens and costs, latest first. */
   listLlmCalls(
     query: { environment_id?: string; lease_id?: string; session?: string; before?: string; limit?: number } = {},
     options: CallOptions = {},

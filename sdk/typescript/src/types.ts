@@ -181,11 +181,11 @@ export interface BudgetUse {
   month: string;
   /** An exact amount in US dollars, with at most nine decimals. */
   monthly_usd: string;
-  /** What live leases are likely to cost in the next hour, and the most that running calls of models can cost. */
+  /** What live leases are likely to cost in the next hour, and the most that running model calls can cost. */
   reserved_usd: string;
   /** An exact amount in US dollars, with at most nine decimals. */
   spent_usd: string;
-  /** Part of spent_usd for calls of models. */
+  /** Part of spent_usd for model calls. */
   llm_usd?: string;
 }
 
@@ -329,7 +329,7 @@ export interface CostRow {
   /** Value of the label that the report groups by. */
   label?: string;
   lease_id?: string;
-  /** What calls of models used, at the list prices of their routes. */
+  /** What model calls used, at the list prices of their routes. */
   llm?: LLMUse;
   month?: string;
 }
@@ -461,7 +461,7 @@ export interface Environment {
   updated_at: string;
   /** Tar archives, plain or compressed with gzip or zstd, that each sandbox starts with. The service fetches them; credentials stay outside. At most 16. Docker only. Default: none. */
   archives?: Archive[];
-  /** Refuses acquires that could exceed a monthly amount. Default: no limit. */
+  /** Refuses acquires that could exceed a monthly amount. Ends the environment's leases once it is spent. Default: no limit. */
   budget?: Budget;
   budget_use?: BudgetUse;
   /** Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease is ready; a lease whose image lacks one fails. Default: none. */
@@ -730,7 +730,7 @@ export interface LLMCall {
   session?: string;
   /** HTTP status of the upstream. */
   status?: number;
-  /** The upstream did not tell what the call used: cost_usd is the most that it can have cost. */
+  /** The upstream did not report what the call used: cost_usd is the most that it can have cost. */
   unknown?: boolean;
 }
 
@@ -798,7 +798,7 @@ export interface LLMUse {
   /** Cost at the routes' list prices. */
   cost_usd: string;
   tokens: LLMTokens;
-  /** Calls whose upstream did not tell what they used. */
+  /** Calls whose upstream did not report what they used. */
   unknown_calls: number;
   /** Part of cost_usd: the most that those calls can have cost. */
   unknown_usd: string;
@@ -857,7 +857,7 @@ export interface Lease {
   /** Labels of the lease and of its environment. */
   labels?: Record<string, string>;
   last_error?: string;
-  /** What calls of models have used, beside cost_usd. */
+  /** What model calls have used, beside cost_usd. */
   llm?: LLMUse;
   observed_at?: string;
   ready_at?: string;
@@ -1122,7 +1122,7 @@ export interface PutEnvironment {
   /** Tar archives, plain or compressed with gzip or zstd, that each sandbox starts with. The service fetches them; credentials stay outside. At most 16. Docker only. Default: none. */
   archives?: Archive[];
   backend?: "docker" | "cloudflare";
-  /** Refuses acquires that could exceed a monthly amount. Default: no limit. */
+  /** Refuses acquires that could exceed a monthly amount. Ends the environment's leases once it is spent. Default: no limit. */
   budget?: Budget;
   /** Tools that the image must have, by name, such as git or python. Each sandbox is checked before its lease is ready; a lease whose image lacks one fails. Default: none. */
   builtin_tools?: string[];
@@ -1364,7 +1364,7 @@ export interface Snapshot {
 }
 
 export interface SnapshotSpec {
-  /** While the lease lives, changes by commands and files are saved at most this often; 0s disables checkpoints. Default 1m. */
+  /** While the lease is active, changes by commands and files are saved at most this often; 0s disables checkpoints. Default 1m. */
   checkpoint_every?: string;
   /** What happens to a sandbox whose last snapshot cannot be saved: retry keeps it frozen and retries; discard destroys it. Default retry. */
   on_persist_failure?: "retry" | "discard";
