@@ -216,7 +216,7 @@ func (b backupReport) lines() [][]string {
 		{"taken at", taken},
 		{"holds", strings.Join([]string{
 			printable.Count(b.Environments, "environment", "environments"), printable.Count(b.Leases, "lease", "leases"),
-			printable.Count(b.Living, "living sandbox", "living sandboxes"), printable.Count(b.Events, "event", "events"),
+			printable.Count(b.Living, "live sandbox", "live sandboxes"), printable.Count(b.Events, "event", "events"),
 		}, ", ")},
 		{"keys", b.keys()},
 		{"saved data", b.savedData()},

@@ -103,7 +103,7 @@ func addOIDCFlags(f *pflag.FlagSet, to *oidc.Config) {
 	f.StringVar(&to.SecretFile, "oidc-client-secret-file", "",
 		"`file` with the client secret, the same for every reconciler behind an address")
 	f.StringVar(&to.RedirectURL, "oidc-redirect-url", "",
-		"`URL` that the provider leads back to: the address of the dashboard with the path "+oidc.CallbackPath)
+		"`URL` that the provider redirects to: the address of the dashboard with the path "+oidc.CallbackPath)
 	f.StringVar(&to.GroupsClaim, "oidc-groups-claim", "groups", "`claim` of the ID token with the groups of the user")
 	flags.List(f, &to.Scopes, "oidc-scope", []string{"email"},
 		"`scope` to request besides openid, such as groups for Dex (may be repeated)")

@@ -42,7 +42,7 @@ func listLeases(c *console.Console) *cobra.Command {
 	var f sandbox.LeaseFilter
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List leases, also those that have ended",
+		Short: "List leases, including ended ones",
 		Args:  console.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := c.Connect(cmd)

@@ -23,7 +23,7 @@ func costs(c *console.Console) *cobra.Command {
 		Use:   "cost",
 		Short: "Show the usage and the cost of sandboxes",
 		Long: `Show the usage of sandboxes in hours, and its cost in US dollars at the prices of that time. GROSS is
-the usage at list price. LLM is what calls of models cost, TOTAL is GROSS + LLM; both columns are there
+the usage at list price. LLM is what model calls cost, TOTAL is GROSS + LLM; both columns are there
 once a model was called. ON CLOUDFLARE is the cost of the same usage there, at list price.
 
 --accounts shows what each account owes for a calendar month (UTC) instead: its lines, what its plan

@@ -16,7 +16,7 @@ func drift(c *console.Console) *cobra.Command {
 	var f sandbox.DriftFilter
 	cmd := &cobra.Command{
 		Use:   "drift",
-		Short: "Show how the backends differ from the ledger, or did",
+		Short: "Show current and past differences between backends and ledger",
 		Args:  console.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := c.Connect(cmd)

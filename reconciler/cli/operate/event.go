@@ -34,7 +34,7 @@ func events(c *console.Console) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "events",
-		Short: "Show what happened last; --follow waits for more",
+		Short: "Show the latest events; --follow waits for more",
 		Long: `Show the latest events, oldest first. --follow waits for more. With --output json, each event is one line.
 
 --after continues an earlier list, to its end. It takes the id of its last event, or the last_event_id of a lease, an

@@ -16,14 +16,14 @@ import (
 func llmCalls(c *console.Console) *cobra.Command {
 	list := listLLMCalls(c)
 	c.Watchable(list)
-	return console.Group("llm-call", "List the calls of models with their tokens and cost", list)
+	return console.Group("llm-call", "List the model calls with their tokens and cost", list)
 }
 
 func listLLMCalls(c *console.Console) *cobra.Command {
 	var q sandbox.LLMCallQuery
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the calls of models with their tokens and cost, latest first",
+		Short: "List the model calls with their tokens and cost, latest first",
 		Args:  console.Exactly(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			service, err := c.Connect(cmd)

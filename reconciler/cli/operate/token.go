@@ -136,7 +136,7 @@ func (c *credentials) rotateToken() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rotate <name>",
-		Short: "Create the next token of a name and print it, this one time",
+		Short: "Replace a token under its name, and print the new one once",
 		Long: `Create the next token of a name and print it, this one time. It has the scopes, environments, ceiling
 and lifetime of the previous token. --ceiling replaces the whole ceiling. The name keeps its
 environments and leases. The previous tokens stay valid for --overlap.`,
