@@ -185,7 +185,7 @@ func (p *parts) all() (string, error) {
 
 // TestAnAgentServesSessionsThroughTheReconciler talks to the agent of the examples, on real Docker: by server-sent
 // events and a WebSocket, in several sessions, after a stop of its sandbox and a kill of the reconciler. The ledger
-// records each of its calls of the model for the lease, with the session.
+// records each of its model calls for the lease, with the session.
 func TestAnAgentServesSessionsThroughTheReconciler(t *testing.T) {
 	t.Parallel()
 	m := &talker{}

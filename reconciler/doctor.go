@@ -363,7 +363,8 @@ func (d *doctor) state(ctx context.Context) {
 		err = errors.Join(bucket.Reach(ctx), bucket.Close())
 	}
 	if err != nil {
-		d.fail("state", err, "check its name and region, and that the credentials allow to list, read, write and delete")
+		d.fail("state", err,
+			"check its name and region, and that the credentials allow listing, reading, writing and deleting")
 		return
 	}
 	d.say("state", VerdictOK, bucket.String()+" is reachable", "")

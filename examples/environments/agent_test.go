@@ -47,7 +47,7 @@ func (w *world) tools(agent string, names ...string) {
 		"Authorization: Bearer "+w.Token)
 }
 
-// bill checks that the cost report has, for each agent, its sandbox and all of its calls of the model.
+// bill checks that the cost report has, for each agent, its sandbox and all of its model calls.
 func (w *world) bill(agents ...string) {
 	w.Helper()
 	for _, agent := range agents {

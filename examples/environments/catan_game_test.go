@@ -41,7 +41,7 @@ func TestWholeGameOfCatan(t *testing.T) {
 	for _, question := range w.model.questions() {
 		worked = max(worked, len(seen(question)))
 	}
-	t.Logf("%s wins after %d moves and %d calls of the model", winner, moves, len(w.model.questions()))
+	t.Logf("%s wins after %d moves and %d model calls", winner, moves, len(w.model.questions()))
 	if worked != 2 {
 		t.Errorf("an agent has worked with %d tools before an action, not with 2", worked)
 	}

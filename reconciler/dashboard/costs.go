@@ -230,14 +230,14 @@ func forecastOf(days []sandbox.CostRow, spent sandbox.NanoUSD, now time.Time, bu
 	return f
 }
 
-// stack splits the days of a query: into sandboxes and calls of models, or into the most expensive environments and the
+// stack splits the days of a query: into sandboxes and model calls, or into the most expensive environments and the
 // others.
 func (p *page) stack(by string, q sandbox.CostQuery, days []sandbox.CostRow, environments []costRow) ([]chart.Part,
 	error) {
 	if by != stackEnvironments {
 		return []chart.Part{
 			chart.NewPart("Sandboxes", "part-1", days, func(r sandbox.CostRow) sandbox.NanoUSD { return r.Gross }),
-			chart.NewPart("Calls of models", "part-2", days, func(r sandbox.CostRow) sandbox.NanoUSD { return r.LLM.Cost }),
+			chart.NewPart("Model calls", "part-2", days, func(r sandbox.CostRow) sandbox.NanoUSD { return r.LLM.Cost }),
 		}, nil
 	}
 	var parts []chart.Part

@@ -162,8 +162,8 @@ func TestCostsAreStackedAndForecast(t *testing.T) {
 	b := w.loggedIn(w.token("reads", sandbox.ScopeRead))
 	for path, want := range map[string][]string{
 		"/ui/costs":                            {`class="part-1"`, `class="part-2"`, "15 August, catan-7: $", "15 August, rpg-1: $"},
-		"/ui/costs?stack=sandboxes+and+models": {"15 August, Sandboxes: $", "15 August, Calls of models: $"},
-		"/ui/costs?environment=catan-7":        {"15 August, Sandboxes: $", "15 August, Calls of models: $0.34"},
+		"/ui/costs?stack=sandboxes+and+models": {"15 August, Sandboxes: $", "15 August, Model calls: $"},
+		"/ui/costs?environment=catan-7":        {"15 August, Sandboxes: $", "15 August, Model calls: $0.34"},
 	} {
 		body := b.get(path).body
 		for _, one := range append(want, "Forecast for August", "the mean rate since 15 August") {

@@ -11,7 +11,7 @@ import (
 // callsPerPage is how many LLM calls a page lists.
 const callsPerPage = 100
 
-// calls are calls of models as pages list them.
+// calls are model calls as pages list them.
 type calls struct {
 	Calls []sandbox.LLMCall
 	// First and Earlier are the URLs of the latest calls and of earlier ones, "" for none.
@@ -29,7 +29,7 @@ func (calls) Took(c sandbox.LLMCall) string {
 // Counted reports whether the upstream has reported the tokens of a call.
 func (calls) Counted(c sandbox.LLMCall) bool { return c.Outcome != sandbox.LLMRunning && !c.Unknown }
 
-// llmPage lists the calls of models of an environment, or of one lease in it.
+// llmPage lists the model calls of an environment, or of one lease in it.
 type llmPage struct {
 	scope
 	calls
@@ -37,7 +37,7 @@ type llmPage struct {
 	Lease string
 }
 
-// llmCalls lists calls of models, latest first.
+// llmCalls lists model calls, latest first.
 func llmCalls(p *page) error {
 	s := p.scope
 	v := llmPage{scope: s, Lease: p.query("lease")}
@@ -54,13 +54,13 @@ func llmCalls(p *page) error {
 	return p.show("llm", "Models", "llm", live, v)
 }
 
-// callsPage lists the calls of models of one lease.
+// callsPage lists the model calls of one lease.
 type callsPage struct {
 	leaseHead
 	calls
 }
 
-// callsOfLease lists the calls of models of a lease, latest first.
+// callsOfLease lists the model calls of a lease, latest first.
 func callsOfLease(p *page) error {
 	h, err := p.leaseHead("calls")
 	if err != nil {

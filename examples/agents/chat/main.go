@@ -25,7 +25,7 @@ import (
 	"github.com/coder/websocket/wsjson"
 )
 
-// sessionHeader says what a message is for. The agent sends it with its calls of the model, so that the ledger knows.
+// sessionHeader says what a message is for. The agent sends it with its model calls, so that the ledger knows.
 const sessionHeader = "X-Sandbox-Session"
 
 func main() {

@@ -49,7 +49,7 @@ func (l Logins) begin(r *http.Request, next string) (redirect, attempt string, e
 		return "", "", err
 	}
 	if l.Provider.Secure() && !l.Gate.Secure(r) { // the cookies would not be Secure
-		return "", "", sandbox.Errorf(sandbox.Forbidden, "the provider leads back to %s, but this page came without TLS: "+
+		return "", "", sandbox.Errorf(sandbox.Forbidden, "the provider redirects to %s, but this page came without TLS: "+
 			"log in there; if a proxy ends TLS, its network must be a --trusted-proxy", l.Provider.Home())
 	}
 	return l.Provider.Begin(next)
