@@ -515,6 +515,9 @@ class Environment(TypedDict):
     # What sandboxes may reach in a restricted network. Default: github.com, api.github.com,
     # raw.githubusercontent.com and cdn.jsdelivr.net.
     egress: NotRequired[Egress]
+    # All conditions that ended the environment, in their order. A lease that names one of them is not
+    # granted.
+    end_conditions: NotRequired[list[str]]
     ended_at: NotRequired[str]
     ended_by: NotRequired[str]
     # Environment variables of every sandbox. Do not put secrets here.

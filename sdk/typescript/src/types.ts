@@ -477,6 +477,8 @@ export interface Environment {
   drift?: DriftFinding[];
   /** What sandboxes may reach in a restricted network. Default: github.com, api.github.com, raw.githubusercontent.com and cdn.jsdelivr.net. */
   egress?: Egress;
+  /** All conditions that ended the environment, in their order. A lease that names one of them is not granted. */
+  end_conditions?: string[];
   ended_at?: string;
   ended_by?: string;
   /** Environment variables of every sandbox. Do not put secrets here. */
