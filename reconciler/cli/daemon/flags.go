@@ -107,8 +107,8 @@ func addOIDCFlags(f *pflag.FlagSet, to *oidc.Config) {
 	f.StringVar(&to.GroupsClaim, "oidc-groups-claim", "groups", "`claim` of the ID token with the groups of the user")
 	flags.List(f, &to.Scopes, "oidc-scope", []string{"email"},
 		"`scope` to request besides openid, such as groups for Dex (may be repeated)")
-	flags.List(f, &to.Roles, "oidc-role", nil, "`GROUP=ROLE`: the role read, lease or admin of a group; the strongest "+
-		"of a user counts (may be repeated)")
+	flags.List(f, &to.Roles, "oidc-role", nil, "`GROUP=ROLE`: gives GROUP a role: read, lease or admin; a user with "+
+		"several has the strongest (may be repeated)")
 }
 
 // addKeptOutputFlags adds the limits of stored output.
