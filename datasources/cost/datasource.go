@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/labels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -106,10 +107,12 @@ func describe() schema.Schema {
 			"environment_id": schema.StringAttribute{
 				MarkdownDescription: "Only leases of this environment. Default: all.",
 				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
 			},
 			"agent_did": schema.StringAttribute{
 				MarkdownDescription: "Only leases of this agent. Default: all.",
 				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
 			},
 			"labels": labels.Filter("Only leases"),
 			"from":   moment("Only usage since this time. Default: the beginning."),

@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -57,10 +58,12 @@ func describe() schema.Schema {
 			"environment_id": schema.StringAttribute{
 				MarkdownDescription: "Only findings in this environment. Default: all.",
 				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
 			},
 			"lease_id": schema.StringAttribute{
 				MarkdownDescription: "Only findings about this lease, `<agent_did>::<environment_id>`. Default: all.",
 				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
 			},
 			"kind": schema.StringAttribute{
 				MarkdownDescription: "Only findings of this kind: `vanished`, `stopped`, `out_of_memory`, `changed`, `orphan`, " +

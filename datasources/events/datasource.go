@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/labels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -55,7 +56,11 @@ type Event struct {
 
 func describe() schema.Schema {
 	filter := func(description string) schema.Attribute {
-		return schema.StringAttribute{MarkdownDescription: description, Optional: true}
+		return schema.StringAttribute{
+			MarkdownDescription: description,
+			Optional:            true,
+			Validators:          []validator.String{given.Text{}},
+		}
 	}
 	return schema.Schema{
 		MarkdownDescription: "A page of the ledger's append-only event log: the events that match the filters, oldest " +

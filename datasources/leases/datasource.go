@@ -14,6 +14,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/datasources/lease"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/labels"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -42,10 +43,12 @@ func describe() schema.Schema {
 			"environment_id": schema.StringAttribute{
 				MarkdownDescription: "Only leases of this environment. Default: all.",
 				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
 			},
 			"agent_did": schema.StringAttribute{
 				MarkdownDescription: "Only leases of this agent. Default: all.",
 				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
 			},
 			"status": schema.StringAttribute{
 				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`. " +

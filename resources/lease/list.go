@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/configured"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -47,10 +48,12 @@ func (l *List) ListResourceConfigSchema(_ context.Context, _ list.ListResourceSc
 			"environment_id": schema.StringAttribute{
 				MarkdownDescription: "Only leases of this environment. Default: all.",
 				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
 			},
 			"agent_did": schema.StringAttribute{
 				MarkdownDescription: "Only leases of this agent. Default: all.",
 				Optional:            true,
+				Validators:          []validator.String{given.Text{}},
 			},
 			"status": schema.StringAttribute{
 				MarkdownDescription: "Only leases with this status: `pending`, `active`, `expired` or `destroyed`. " +
