@@ -106,8 +106,8 @@ type Confinement struct {
 	AllowRoot      bool      `json:"allow_root,omitempty" doc:"Permit user or group 0 in user. Even root has no capabilities here. Default false."`
 	Runtime        string    `json:"runtime,omitempty" doc:"Container runtime, such as runsc. The engine must have it. Default: the engine's default runtime."`
 	SeccompProfile string    `json:"seccomp_profile,omitempty" doc:"Seccomp profile as JSON text. It replaces the built-in profile and must deny by default."`
-	TmpMB          int64     `json:"tmp_mb,omitempty" doc:"Size of /tmp in MiB, 1 to 32768, at most half of the memory. Its content counts as memory. Default 512."`
-	RunMB          int64     `json:"run_mb,omitempty" doc:"Size of /run in MiB, 1 to 1024, at most a sixteenth of the memory. Its content counts as memory. Default 16."`
+	TmpMB          int64     `json:"tmp_mb,omitempty" doc:"Size of /tmp in MiB, 1 to 32768, at most half of the memory. Its content counts as memory. Default 512, or half of the memory if that is less."`
+	RunMB          int64     `json:"run_mb,omitempty" doc:"Size of /run in MiB, 1 to 1024, at most a sixteenth of the memory. Its content counts as memory. Default 16, or a sixteenth of the memory if that is less."`
 	OpenFiles      int64     `json:"open_files,omitempty" doc:"Largest number of open files of one process, 64 to 1048576. Default 16384."`
 	DiskLimit      DiskLimit `json:"disk_limit,omitempty" enum:"billed,enforced" doc:"billed (default): disk_mb is billed; if /workspace and /data together exceed it, the sandbox's programs are killed. enforced: in addition, a quota limits each of the two to disk_mb; an engine without quotas refuses the environment."`
 }
@@ -118,6 +118,9 @@ const (
 	defaultRunMB     = 16
 	defaultOpenFiles = 16384
 )
+
+// The largest sizes of directories in memory.
+const maxTmpMB, maxRunMB = 32768, 1024
 
 // maxProfile limits a seccomp profile, in bytes. Docker's own profile has 15 KB.
 const maxProfile = 128 << 10
@@ -174,13 +177,45 @@ func (c Confinement) fields() (f []Field) {
 			bad("seccomp_profile", "%s", problem)
 		}
 	}
-	checkRange(bad, "tmp_mb", c.TmpMB, 1, 32768)
-	checkRange(bad, "run_mb", c.RunMB, 1, 1024)
+	checkRange(bad, "tmp_mb", c.TmpMB, 1, maxTmpMB)
+	checkRange(bad, "run_mb", c.RunMB, 1, maxRunMB)
 	checkRange(bad, "open_files", c.OpenFiles, 64, 1<<20)
 	if c.DiskLimit != DiskBilled && c.DiskLimit != DiskEnforced {
 		bad("disk_limit", "must be billed or enforced, not %q", c.DiskLimit)
 	}
 	return f
+}
+
+// MaxTmpMB is the largest /tmp of a sandbox of this size.
+func (r Resources) MaxTmpMB() int64 { return r.MemoryMB / 2 }
+
+// MaxRunMB is the largest /run of a sandbox of this size.
+func (r Resources) MaxRunMB() int64 { return r.MemoryMB / 16 }
+
+// AboveMemory returns the problems of sizes above their part of a sandbox's memory. Zero is the default, which the
+// backend makes smaller.
+func (c Confinement) AboveMemory(r Resources) (f []Field) {
+	most := func(name, part string, v, most, whole int64) {
+		if v > most && v <= whole && r.MemoryMB >= MinMemoryMB { // else another problem says so
+			f = append(f, Field{"confinement." + name, fmt.Sprintf("must be at most %d, %s of the %d MiB of memory, not %d",
+				most, part, r.MemoryMB, v)})
+		}
+	}
+	most("tmp_mb", "half", c.TmpMB, r.MaxTmpMB(), maxTmpMB)
+	most("run_mb", "a sixteenth", c.RunMB, r.MaxRunMB(), maxRunMB)
+	return f
+}
+
+// writtenAboveMemory is AboveMemory of an environment whose defaults are filled in. A default may also have been
+// written, but an environment that was read must be valid again.
+func (c Confinement) writtenAboveMemory(r Resources) []Field {
+	if c.TmpMB == defaultTmpMB {
+		c.TmpMB = 0
+	}
+	if c.RunMB == defaultRunMB {
+		c.RunMB = 0
+	}
+	return c.AboveMemory(r)
 }
 
 // profileProblem returns the problem of a seccomp profile, "" if it has none.

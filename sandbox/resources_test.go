@@ -143,3 +143,31 @@ func TestSizesOutOfRangeAreRefusedByName(t *testing.T) {
 		}
 	}
 }
+
+// /tmp and /run are memory. A size that is not their default is no larger than their part of it: the sandbox would have
+// less than the environment says.
+func TestDirectoriesAboveTheirPartOfTheMemoryAreRefused(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		memory, tmp, run int64
+		field, problem   string
+	}{
+		{field: ""}, // the defaults, at the default size
+		{memory: 64, field: ""},
+		{memory: 2048, tmp: 1024, run: 128, field: ""},
+		{tmp: 256, run: 32, field: ""},
+		{tmp: 32768, field: "confinement.tmp_mb", problem: "must be at most 256, half of the 512 MiB of memory, not 32768"},
+		{memory: 2048, tmp: 1025, field: "confinement.tmp_mb",
+			problem: "must be at most 1024, half of the 2048 MiB of memory, not 1025"},
+		{run: 33, field: "confinement.run_mb", problem: "must be at most 32, a sixteenth of the 512 MiB of memory, not 33"},
+		{memory: 32768, run: 1025, field: "confinement.run_mb", problem: "must be between 1 and 1024, not 1025"},
+		{memory: 1, tmp: 64, field: "resources.memory_mb", problem: "must be between 64 and 32768, not 1"},
+	} {
+		field, problem := wrongField(t, put(func(s *sandbox.EnvironmentSpec) {
+			s.Resources.MemoryMB, s.Confinement = row.memory, sandbox.Confinement{TmpMB: row.tmp, RunMB: row.run}
+		}))
+		if field != row.field || problem != row.problem {
+			t.Errorf("%+v: %q is wrong: %q", row, field, problem)
+		}
+	}
+}

@@ -1,11 +1,18 @@
 package environment
 
 import (
+	"context"
+	"strings"
+
+	"github.com/hashicorp/terraform-plugin-framework/diag"
+	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -56,16 +63,66 @@ func confinementAttribute() schema.SingleNestedAttribute {
 				Optional:   true,
 				Validators: []validator.String{given.Text{}},
 			},
-			"tmp_mb": limit("Size of `/tmp` in MiB, 1 to 32768, at most half of the memory, which it counts towards.",
-				def.TmpMB),
-			"run_mb": limit(
-				"Size of `/run` in MiB, 1 to 1024, at most a sixteenth of the memory, which it counts towards.", def.RunMB),
+			"tmp_mb": part("Size of `/tmp` in MiB, 1 to 32768, at most half of the memory, which it counts towards.",
+				def.TmpMB, "half"),
+			"run_mb": part(
+				"Size of `/run` in MiB, 1 to 1024, at most a sixteenth of the memory, which it counts towards.", def.RunMB,
+				"a sixteenth"),
 			"open_files": limit("Limit of open files per process, 64 to 1048576.", def.OpenFiles),
 			"disk_limit": choice("How `disk_mb` is enforced. `billed`: programs are killed when `/workspace` and `/data` "+
 				"together exceed it. `enforced`: in addition, a quota limits each of the two to it; the apply fails on an "+
 				"engine without quotas.", string(def.DiskLimit)),
 		},
 	}
+}
+
+// part describes a size of which the default is no more than a part of the memory.
+func part(description string, def int64, of string) schema.Int64Attribute {
+	a := limit(description, def)
+	a.MarkdownDescription = strings.TrimSuffix(a.MarkdownDescription, ".") + ", or " + of +
+		" of the memory if that is less."
+	return a
+}
+
+// planDirectories refuses written sizes of /tmp and /run above their part of the memory. The domain cannot tell a
+// written default from one that was filled in.
+func (r *Resource) planDirectories(ctx context.Context, config tfsdk.Config, m, state *Model) diag.Diagnostics {
+	var tmp, run types.Int64
+	at := path.Root("confinement")
+	diags := config.GetAttribute(ctx, at.AtName("tmp_mb"), &tmp)
+	diags.Append(config.GetAttribute(ctx, at.AtName("run_mb"), &run)...)
+	written := sandbox.Confinement{TmpMB: tmp.ValueInt64(), RunMB: run.ValueInt64()}
+	if diags.HasError() || !m.memoryKnown() || m.Backend.ValueString() != string(sandbox.Docker) {
+		return diags
+	}
+	spec := sandbox.EnvironmentSpec{Backend: sandbox.Docker, Resources: expandResources(*m)}
+	above := written.AboveMemory(spec.WithDefaults().Resources)
+	if len(above) > 0 && r.Provider != nil && state != nil && !m.namesSize() && !state.namesSize() &&
+		m.Name.Equal(state.Name) {
+		kept, err := r.stored(ctx, state)
+		if err != nil {
+			return diagnose.Failed("Reading Environment Failed", err, nil)
+		}
+		above = written.AboveMemory(spec.Keeping(kept).WithDefaults().Resources)
+	}
+	if err := sandbox.InvalidFields("environment", above); err != nil {
+		diags.Append(diagnose.Failed("Invalid Environment", err, place)...)
+	}
+	return diags
+}
+
+// ofAnyMemory makes valid sizes of /tmp and /run valid for every memory, as the defaults are.
+func ofAnyMemory(c sandbox.Confinement) sandbox.Confinement {
+	def := sandbox.Confinement{}.WithDefaults()
+	for _, f := range c.AboveMemory(sandbox.Resources{MemoryMB: sandbox.MinMemoryMB}) {
+		switch f.Name {
+		case "confinement.tmp_mb":
+			c.TmpMB = def.TmpMB
+		case "confinement.run_mb":
+			c.RunMB = def.RunMB
+		}
+	}
+	return c
 }
 
 func (c *Confinement) expand() sandbox.Confinement {

@@ -116,6 +116,9 @@ func expand(ctx context.Context, m Model) (sandbox.EnvironmentSpec, diag.Diagnos
 	spec.InitialData = collection.TextMap(ctx, m.InitialData, &diags)
 	spec.Skills = collection.TextMap(ctx, m.Skills, &diags)
 	spec.Confinement = m.Confinement.expand()
+	if !m.memoryKnown() { // it would be checked as the default
+		spec.Confinement = ofAnyMemory(spec.Confinement)
+	}
 	spec.PostStart = expandPostStart(ctx, m.PostStart, &diags)
 	spec.Processes = expandProcesses(ctx, m.Processes, &diags)
 	spec.Labels = collection.TextMap(ctx, m.Labels, &diags)

@@ -100,6 +100,11 @@ func (k keepFormer) PlanModifyFloat64(_ context.Context, req planmodifier.Float6
 // namesSize reports whether the model gives a size, by name or by figures.
 func (m *Model) namesSize() bool { return m.Resources != nil || !m.InstanceType.IsNull() }
 
+// memoryKnown reports whether the memory is known, or is a default.
+func (m *Model) memoryKnown() bool {
+	return !m.InstanceType.IsUnknown() && (m.Resources == nil || !m.Resources.MemoryMB.IsUnknown())
+}
+
 // sizeKnown reports whether the parts of the size that have a price are known.
 func (m *Model) sizeKnown() bool {
 	s := m.Resources

@@ -40,6 +40,9 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 	raw := put.EnvironmentSpec
 	put.EnvironmentSpec = raw.WithDefaults()
 	diags.Append(m.asWritten(ctx, raw, &put.EnvironmentSpec)...)
+	if m.InstanceType.IsNull() && (m.Resources == nil || m.Resources.MemoryMB.IsNull()) { // only the plan knows it
+		put.Confinement = ofAnyMemory(put.Confinement)
+	}
 	values, d := secretValues(ctx, m.Secrets, types.MapNull(types.StringType))
 	diags.Append(d...)
 	put.SecretValues = values

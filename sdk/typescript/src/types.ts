@@ -284,13 +284,13 @@ export interface Confinement {
   disk_limit?: "billed" | "enforced";
   /** Largest number of open files of one process, 64 to 1048576. Default 16384. */
   open_files?: number;
-  /** Size of /run in MiB, 1 to 1024, at most a sixteenth of the memory. Its content counts as memory. Default 16. */
+  /** Size of /run in MiB, 1 to 1024, at most a sixteenth of the memory. Its content counts as memory. Default 16, or a sixteenth of the memory if that is less. */
   run_mb?: number;
   /** Container runtime, such as runsc. The engine must have it. Default: the engine's default runtime. */
   runtime?: string;
   /** Seccomp profile as JSON text. It replaces the built-in profile and must deny by default. */
   seccomp_profile?: string;
-  /** Size of /tmp in MiB, 1 to 32768, at most half of the memory. Its content counts as memory. Default 512. */
+  /** Size of /tmp in MiB, 1 to 32768, at most half of the memory. Its content counts as memory. Default 512, or half of the memory if that is less. */
   tmp_mb?: number;
   /** Numeric user and group that the code of every sandbox runs as, as uid:gid. Sandboxes with the same user share the kernel's limits for it. Default: a separate user for each sandbox. */
   user?: string;

@@ -56,7 +56,7 @@ const pageSize = 4096
 // their content, so their sizes must always leave the sandbox some memory. Runtimes (runc 1.1) replace the mode with
 // the mode of the image's directory. So the directories belong to the sandbox's user, and process 1 restores the modes.
 func tmpfs(spec driver.SandboxSpec, c sandbox.Confinement, is sandbox.Identity) map[string]string {
-	tmp, run := min(c.TmpMB, spec.Resources.MemoryMB/2), min(c.RunMB, spec.Resources.MemoryMB/16)
+	tmp, run := min(c.TmpMB, spec.Resources.MaxTmpMB()), min(c.RunMB, spec.Resources.MaxRunMB())
 	return map[string]string{
 		"/tmp": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=1777,uid=%d,gid=%d", tmp, is.UID, is.GID),
 		"/run": fmt.Sprintf("rw,noexec,nosuid,nodev,size=%dm,mode=0755,uid=%d,gid=%d", run, is.UID, is.GID),
