@@ -16,11 +16,7 @@ import (
 // variable would read the whole ledger.
 func TestAnEmptyFilterIsRefused(t *testing.T) {
 	t.Parallel()
-	newest, err := providerserver.NewProtocol6WithError(provider.New("test")())()
-	must(t, err)
-	p := newest.(server)
-	schemas, err := p.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
-	must(t, err)
+	p, schemas := unconfigured(t)
 	refuses := func(kind, name string, diags []*tfprotov6.Diagnostic, err error) {
 		t.Helper()
 		must(t, err)
@@ -48,6 +44,17 @@ func TestAnEmptyFilterIsRefused(t *testing.T) {
 			refuses("list "+kind, name, got.Diagnostics, err)
 		}
 	}
+}
+
+// unconfigured returns the provider before it is configured, and its schemas.
+func unconfigured(t *testing.T) (server, *tfprotov6.GetProviderSchemaResponse) {
+	t.Helper()
+	newest, err := providerserver.NewProtocol6WithError(provider.New("test")())()
+	must(t, err)
+	p := newest.(server)
+	schemas, err := p.GetProviderSchema(t.Context(), &tfprotov6.GetProviderSchemaRequest{})
+	must(t, err)
+	return p, schemas
 }
 
 // filters returns the names of the optional texts.

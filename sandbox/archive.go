@@ -11,9 +11,9 @@ import (
 // Archive is a tar archive that the service fetches and unpacks into each sandbox when it is created. Its credential
 // stays outside of the sandbox.
 type Archive struct {
-	URL string `json:"url" doc:"URL with https, such as that of an object in a bucket. Its host must be allowed by the service (--workspace-allow). The query of a presigned URL is stored and shown with the environment."`
+	URL string `json:"url" doc:"URL with https, such as that of an object in a bucket, or with http. Its host must be allowed by the service (--workspace-allow, without TLS as http://host). The query of a presigned URL is stored and shown with the environment."`
 	// SHA256 pins the content: every sandbox starts with the same files.
-	SHA256 string `json:"sha256" doc:"SHA-256 of the file, as 64 hexadecimal digits."`
+	SHA256 string `json:"sha256" doc:"SHA-256 of the file, as 64 lower-case hexadecimal digits."`
 	Target string `json:"target" doc:"Directory in the sandbox that it is unpacked into: /workspace or a path below. Files that are there are replaced."`
 	// Credential names the secret. No sandbox gets it.
 	Credential string `json:"credential_secret,omitempty" doc:"Name of the secret that is sent as the value of a header, such as Bearer and a token. No sandbox gets this secret. Default: none."`

@@ -58,7 +58,7 @@ type Companion struct {
 	// Secrets are names of the environment's secrets.
 	Secrets     []string             `json:"secrets,omitempty" doc:"Names of the environment's secrets that the companion gets as files in /run/secrets. Default: none."`
 	Resources   Resources            `json:"resources,omitzero" doc:"Limits. They add to the billed size of the sandbox. Default: 512 MiB, 0.5 cores, 256 processes, 1024 MB of disk."`
-	HealthCheck CompanionHealthCheck `json:"health_check,omitzero" doc:"When the companion is ready, and healthy later. Default: ready as soon as its program has started, and not checked later."`
+	HealthCheck CompanionHealthCheck `json:"health_check,omitzero" doc:"When the companion is ready, and healthy later. It must have command or port. Default: ready as soon as its program has started, and not checked later."`
 	Restart     CompanionRestart     `json:"restart,omitempty" enum:"never,on_failure" doc:"Whether it starts again: on_failure does so after its program ended with an exit code other than 0, and when it becomes unhealthy, at most 5 times. Default never."`
 }
 
@@ -73,9 +73,9 @@ type CompanionHealthCheck struct {
 	Path    string   `json:"path,omitempty" doc:"A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough."`
 	// Interval is the pause between two checks, and Timeout limits each check. StartPeriod limits all checks until the
 	// companion is ready.
-	Interval    Duration `json:"interval,omitempty" doc:"Pause between two checks. A companion that is ready is checked at most every 10s. Default 1s."`
-	Timeout     Duration `json:"timeout,omitempty" doc:"Limit of one check. Once the companion is ready, at most 30s. Default 5s."`
-	StartPeriod Duration `json:"start_period,omitempty" doc:"The companion failed if it is not healthy this long after its start. At most 10m. Default 1m."`
+	Interval    Duration `json:"interval,omitempty" doc:"Pause between two checks, 100ms to 10m. A companion that is ready is checked at most every 10s. Default 1s."`
+	Timeout     Duration `json:"timeout,omitempty" doc:"Limit of one check, 100ms to 10m. Once the companion is ready, at most 30s. Default 5s."`
+	StartPeriod Duration `json:"start_period,omitempty" doc:"The companion failed if it is not healthy this long after its start. 1s to 10m. Default 1m."`
 }
 
 // IsSet reports whether there is anything to check.
@@ -199,6 +199,11 @@ func (h CompanionHealthCheck) fields(prefix string) (f []Field) {
 	}
 	if h.Path != "" && (h.Port == 0 || !strings.HasPrefix(h.Path, "/")) {
 		bad("path", "must start with / and requires a port")
+	}
+	if !h.IsSet() && h.Path == "" &&
+		(h.Interval != 0 || h.Timeout != 0 || h.StartPeriod != 0 && h.StartPeriod != DefaultStartPeriod) {
+		f = append(f, Field{strings.TrimSuffix(prefix, "."),
+			"must have command or port: without them, it checks nothing"})
 	}
 	if h.StartPeriod < Duration(time.Second) || h.StartPeriod > MaxStartPeriod {
 		bad("start_period", "must be between 1s and %s", MaxStartPeriod)

@@ -41,7 +41,7 @@ const MaxKeptWorkspace = 100 << 20
 
 // GitSource is a Git repository that the service fetches.
 type GitSource struct {
-	URL string `json:"url" doc:"URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow). Or file:// and the absolute path of a repository on the service's machine, whose directory must be allowed (--mount-allow). Commits are read from it, and nothing is written to it."`
+	URL string `json:"url" doc:"URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow). With http, for a host that is allowed without TLS (--workspace-allow http://host). Or file:// and the absolute path of a repository on the service's machine, whose directory must be allowed (--mount-allow). Commits are read from it, and nothing is written to it."`
 	// Ref is a branch, a tag, a full name below refs/, or a commit.
 	Ref   string `json:"ref,omitempty" doc:"Branch, tag, full name below refs/, or commit of 40 digits. Default: the HEAD of the repository."`
 	Depth int64  `json:"depth,omitempty" minimum:"0" doc:"Number of commits of history; 0 fetches all. Default 0."`

@@ -145,10 +145,10 @@ func healthCheckAttribute() schema.SingleNestedAttribute {
 				Optional:   true,
 				Validators: []validator.String{given.Text{}},
 			},
-			"interval": span("Pause between two checks. A companion that is ready is checked at most every `10s`.",
-				sandbox.DefaultHealthInterval),
-			"timeout": span("Limit of one check, at most `"+duration.New(sandbox.MaxCompanionCheck).ValueString()+
-				"` once the companion is ready.", sandbox.DefaultHealthTimeout),
+			"interval": span("Pause between two checks, `100ms` to `10m`. A companion that is ready is checked at most every "+
+				"`10s`.", sandbox.DefaultHealthInterval),
+			"timeout": span("Limit of one check, `100ms` to `10m`, and at most `"+
+				duration.New(sandbox.MaxCompanionCheck).ValueString()+"` once the companion is ready.", sandbox.DefaultHealthTimeout),
 			"start_period": span("The companion failed if it is not healthy this long after its start. `1s` to `"+
 				duration.New(sandbox.MaxStartPeriod).ValueString()+"`.", sandbox.DefaultStartPeriod),
 		},
@@ -193,6 +193,9 @@ func (m *Model) companionsAsWritten(ctx context.Context, raw, filled sandbox.Com
 			asWritten(&is.HealthCheck.Interval, was.HealthCheck.Interval, h.Interval)
 			asWritten(&is.HealthCheck.Timeout, was.HealthCheck.Timeout, h.Timeout)
 			asWritten(&is.HealthCheck.StartPeriod, was.HealthCheck.StartPeriod, h.StartPeriod)
+			if !is.HealthCheck.IsSet() { // the domain would take an empty one for none
+				is.HealthCheck.Interval = sandbox.DefaultHealthInterval
+			}
 		}
 		filled[name] = is
 	}

@@ -61,7 +61,9 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 					"url": schema.StringAttribute{
 						MarkdownDescription: "URL with `https`, such as `https://git.example.com/team/app.git`, with `ssh`, such as " +
 							"`git@git.example.com:team/app.git`, or with `file` for a repository or worktree on the reconciler's " +
-							"machine, such as `file:///srv/git/app`. From that, only commits are read, and nothing is written to it.",
+							"machine, such as `file:///srv/git/app`. From that, only commits are read, and nothing is written to it. " +
+							"With `http`, for a host that the reconciler allows without TLS, as in `--workspace-allow " +
+							"http://git.internal:3000`.",
 						Required: true,
 					},
 					"ref": text("Branch, tag, full name below `refs/`, or commit of 40 digits. Default: the repository's `HEAD`."),

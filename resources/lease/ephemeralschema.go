@@ -81,7 +81,7 @@ func ephemeralAttributes() map[string]schema.Attribute {
 				"change. At most 32, without commas. Default: none.",
 			Optional:    true,
 			ElementType: types.StringType,
-			Validators:  []validator.Map{mapvalidator.SizeBetween(1, sandbox.MaxLabels), given.NoNulls{}},
+			Validators:  []validator.Map{mapvalidator.SizeAtMost(sandbox.MaxLabels), given.NoNulls{}},
 		},
 		"id":         text("`<agent_did>::<environment_id>`."),
 		"ledger_id":  text("Id of the ledger that has the lease."),

@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/collection"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/value"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -133,8 +134,8 @@ func (t *Terms) flattenSettings(ctx context.Context, s sandbox.LeaseSettings) di
 	t.TTL = duration.FromPointer(s.TTL)
 	t.SleepAfter = duration.FromPointer(s.SleepAfter)
 	t.MaxLifetime = duration.FromPointer(s.MaxLifetime)
-	labels, diags := types.MapValueFrom(ctx, types.StringType, s.Labels)
-	t.Labels = labels // null without labels
+	var diags diag.Diagnostics
+	t.Labels = collection.TextMapLike(ctx, s.Labels, t.Labels, &diags)
 	if len(s.ExpiryConditions) == 0 {
 		t.ExpiryConditions = types.SetNull(types.StringType)
 		return diags

@@ -87,7 +87,7 @@ func attributes() map[string]schema.Attribute {
 				"Default: none.",
 			Optional:    true,
 			ElementType: types.StringType,
-			Validators:  []validator.Map{mapvalidator.SizeBetween(1, sandbox.MaxLabels), given.NoNulls{}},
+			Validators:  []validator.Map{mapvalidator.SizeAtMost(sandbox.MaxLabels), given.NoNulls{}},
 		},
 		"on_expiry": schema.StringAttribute{
 			MarkdownDescription: "What to plan once the lease has ended: `keep` plans nothing; `recreate` leases the " +

@@ -142,13 +142,14 @@ class Allotment(TypedDict):
 
 
 class Archive(TypedDict):
-    # SHA-256 of the file, as 64 hexadecimal digits.
+    # SHA-256 of the file, as 64 lower-case hexadecimal digits.
     sha256: str
     # Directory in the sandbox that it is unpacked into: /workspace or a path below. Files that are there are
     # replaced.
     target: str
-    # URL with https, such as that of an object in a bucket. Its host must be allowed by the service
-    # (--workspace-allow). The query of a presigned URL is stored and shown with the environment.
+    # URL with https, such as that of an object in a bucket, or with http. Its host must be allowed by the
+    # service (--workspace-allow, without TLS as http://host). The query of a presigned URL is stored and
+    # shown with the environment.
     url: str
     # Header of the credential. Default Authorization.
     credential_header: NotRequired[str]
@@ -245,8 +246,8 @@ class Companion(TypedDict):
     command: NotRequired[list[str]]
     # Environment variables. Do not put secrets here.
     env: NotRequired[dict[str, str]]
-    # When the companion is ready, and healthy later. Default: ready as soon as its program has started, and
-    # not checked later.
+    # When the companion is ready, and healthy later. It must have command or port. Default: ready as soon as
+    # its program has started, and not checked later.
     health_check: NotRequired[CompanionHealthCheck]
     # Limits. They add to the billed size of the sandbox. Default: 512 MiB, 0.5 cores, 256 processes, 1024 MB
     # of disk.
@@ -262,15 +263,16 @@ class CompanionHealthCheck(TypedDict):
     # A program in the companion that ends with exit code 0 once it is healthy, with its arguments, run
     # without a shell.
     command: NotRequired[list[str]]
-    # Pause between two checks. A companion that is ready is checked at most every 10s. Default 1s.
+    # Pause between two checks, 100ms to 10m. A companion that is ready is checked at most every 10s. Default
+    # 1s.
     interval: NotRequired[str]
     # A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough.
     path: NotRequired[str]
     # A TCP port on 127.0.0.1 that accepts connections once the companion is healthy.
     port: NotRequired[int]
-    # The companion failed if it is not healthy this long after its start. At most 10m. Default 1m.
+    # The companion failed if it is not healthy this long after its start. 1s to 10m. Default 1m.
     start_period: NotRequired[str]
-    # Limit of one check. Once the companion is ready, at most 30s. Default 5s.
+    # Limit of one check, 100ms to 10m. Once the companion is ready, at most 30s. Default 5s.
     timeout: NotRequired[str]
 
 
@@ -754,8 +756,9 @@ class FilePage(TypedDict):
 
 class GitSource(TypedDict):
     # URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the
-    # service (--workspace-allow). Or file:// and the absolute path of a repository on the service's machine,
-    # whose directory must be allowed (--mount-allow). Commits are read from it, and nothing is written to it.
+    # service (--workspace-allow). With http, for a host that is allowed without TLS (--workspace-allow
+    # http://host). Or file:// and the absolute path of a repository on the service's machine, whose directory
+    # must be allowed (--mount-allow). Commits are read from it, and nothing is written to it.
     url: str
     # Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this
     # secret. Required with ssh, not with file. Default: none.

@@ -133,11 +133,11 @@ export interface Allotment {
 }
 
 export interface Archive {
-  /** SHA-256 of the file, as 64 hexadecimal digits. */
+  /** SHA-256 of the file, as 64 lower-case hexadecimal digits. */
   sha256: string;
   /** Directory in the sandbox that it is unpacked into: /workspace or a path below. Files that are there are replaced. */
   target: string;
-  /** URL with https, such as that of an object in a bucket. Its host must be allowed by the service (--workspace-allow). The query of a presigned URL is stored and shown with the environment. */
+  /** URL with https, such as that of an object in a bucket, or with http. Its host must be allowed by the service (--workspace-allow, without TLS as http://host). The query of a presigned URL is stored and shown with the environment. */
   url: string;
   /** Header of the credential. Default Authorization. */
   credential_header?: string;
@@ -229,7 +229,7 @@ export interface Companion {
   command?: string[];
   /** Environment variables. Do not put secrets here. */
   env?: Record<string, string>;
-  /** When the companion is ready, and healthy later. Default: ready as soon as its program has started, and not checked later. */
+  /** When the companion is ready, and healthy later. It must have command or port. Default: ready as soon as its program has started, and not checked later. */
   health_check?: CompanionHealthCheck;
   /** Limits. They add to the billed size of the sandbox. Default: 512 MiB, 0.5 cores, 256 processes, 1024 MB of disk. */
   resources?: Resources;
@@ -242,15 +242,15 @@ export interface Companion {
 export interface CompanionHealthCheck {
   /** A program in the companion that ends with exit code 0 once it is healthy, with its arguments, run without a shell. */
   command?: string[];
-  /** Pause between two checks. A companion that is ready is checked at most every 10s. Default 1s. */
+  /** Pause between two checks, 100ms to 10m. A companion that is ready is checked at most every 10s. Default 1s. */
   interval?: string;
   /** A path that must answer GET on the port with a status from 200 to 399. Default: a connection is enough. */
   path?: string;
   /** A TCP port on 127.0.0.1 that accepts connections once the companion is healthy. */
   port?: number;
-  /** The companion failed if it is not healthy this long after its start. At most 10m. Default 1m. */
+  /** The companion failed if it is not healthy this long after its start. 1s to 10m. Default 1m. */
   start_period?: string;
-  /** Limit of one check. Once the companion is ready, at most 30s. Default 5s. */
+  /** Limit of one check, 100ms to 10m. Once the companion is ready, at most 30s. Default 5s. */
   timeout?: string;
 }
 
@@ -683,7 +683,7 @@ export interface FilePage {
 }
 
 export interface GitSource {
-  /** URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow). Or file:// and the absolute path of a repository on the service's machine, whose directory must be allowed (--mount-allow). Commits are read from it, and nothing is written to it. */
+  /** URL of the repository, with https or ssh; ssh also as git@host:path. Its host must be allowed by the service (--workspace-allow). With http, for a host that is allowed without TLS (--workspace-allow http://host). Or file:// and the absolute path of a repository on the service's machine, whose directory must be allowed (--mount-allow). Commits are read from it, and nothing is written to it. */
   url: string;
   /** Name of the secret that is the password or token, or the private key for ssh. No sandbox gets this secret. Required with ssh, not with file. Default: none. */
   credential_secret?: string;

@@ -1,0 +1,97 @@
+package provider_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
+)
+
+// values are the attributes of a configuration.
+type values = map[string]any
+
+// A lease and an environment with labels = {} have none, and the next plan changes nothing.
+func TestNoLabelsMayBeWritten(t *testing.T) {
+	t.Parallel()
+	server, schemas, _ := leasedInMemory(t)
+	for kind, v := range map[string]values{
+		"sandbox_lease":       {"agent_did": "did:plc:ann", "environment_id": "leased"},
+		"sandbox_environment": {"name": "game", "image": "player", "network": values{"mode": "none"}},
+	} {
+		c := newCore(server, schemas, kind)
+		for _, labels := range []any{values{}, values{"seat": "north"}, values{}, nil, values{}} {
+			v["labels"] = labels
+			config := valueOf(c.block.ValueType(), v)
+			err := c.change(t.Context(), config, config)
+			if err == nil {
+				err = c.settled(t.Context(), config)
+			}
+			if err != nil {
+				t.Errorf("%s with labels %v: %v", kind, labels, err)
+			}
+		}
+		must(t, c.destroy(t.Context()))
+	}
+	p, schemas := unconfigured(t)
+	lease := schemas.EphemeralResourceSchemas["sandbox_lease"].Block
+	got, err := p.ValidateEphemeralResourceConfig(t.Context(), &tfprotov6.ValidateEphemeralResourceConfigRequest{
+		TypeName: "sandbox_lease",
+		Config:   dynamic(lease, values{"agent_did": "did:plc:ann", "environment_id": "leased", "labels": values{}}),
+	})
+	if must(t, err); len(got.Diagnostics) > 0 {
+		t.Errorf("the ephemeral lease: %s", text(got.Diagnostics))
+	}
+}
+
+// wantRefused checks that the provider refuses an environment, with one error, at an attribute. "" means that it
+// accepts it.
+func wantRefused(t *testing.T, c *core, v values, at, says string) {
+	t.Helper()
+	full := values{"name": "game", "image": "player", "network": values{"mode": "none"}}
+	for name, one := range v {
+		full[name] = one
+	}
+	err := c.validate(t.Context(), valueOf(c.block.ValueType(), full))
+	var r refusal
+	errors.As(err, &r)
+	named := slices.ContainsFunc(r, func(d *tfprotov6.Diagnostic) bool {
+		return d.Attribute.String() == at && strings.Contains(d.Detail, says)
+	})
+	if accepts := at == ""; accepts && err != nil || !accepts && (len(r) != 1 || !named) {
+		t.Errorf("%v: %v", v, err)
+		for _, d := range r {
+			t.Logf("at %s", d.Attribute)
+		}
+	}
+}
+
+// A health check without command and port would check nothing.
+func TestAHealthCheckThatChecksNothingIsRefused(t *testing.T) {
+	t.Parallel()
+	server, schemas, _, _ := newInMemory(t)
+	c := newCore(server, schemas, "sandbox_environment")
+	const at = `AttributeName("companions").ElementKeyString("db").AttributeName("health_check")`
+	const says = `companions["db"].health_check must have command or port: without them, it checks nothing`
+	for _, row := range []struct {
+		check    any
+		at, says string
+	}{
+		{values{}, at, says},
+		{values{"start_period": "1m"}, at, says},
+		{values{"start_period": "2m"}, at, says},
+		{values{"interval": "2s", "timeout": "2s"}, at, says},
+		{values{"interval": "0s"}, at, says},
+		{values{"command": []any{}}, at, says},
+		{nil, "", ""},
+		{unknown{}, "", ""},
+		{values{"port": 1}, "", ""},
+		{values{"port": unknown{}}, "", ""},
+		{values{"command": unknown{}}, "", ""},
+		{values{"command": []any{"true"}, "interval": "2s"}, "", ""},
+	} {
+		wantRefused(t, c, values{"companions": values{"db": values{"image": "db", "health_check": row.check}}}, row.at,
+			row.says)
+	}
+}
