@@ -95,3 +95,22 @@ func TestAHealthCheckThatChecksNothingIsRefused(t *testing.T) {
 			row.says)
 	}
 }
+
+// An ephemeral lease with no time to open would fail after it has been acquired.
+func TestNoTimeToOpenIsRefused(t *testing.T) {
+	t.Parallel()
+	p, schemas := unconfigured(t)
+	for open, says := range map[string]string{
+		"0s": `timeouts.open must be more than 0s, not "0s"`, "-1m": `timeouts.open must be more than 0s, not "-1m"`, "1m": "",
+	} {
+		got, err := p.ValidateEphemeralResourceConfig(t.Context(), &tfprotov6.ValidateEphemeralResourceConfigRequest{
+			TypeName: "sandbox_lease",
+			Config: dynamic(schemas.EphemeralResourceSchemas["sandbox_lease"].Block, values{
+				"agent_did": "did:plc:ann", "environment_id": "leased", "timeouts": values{"open": open},
+			}),
+		})
+		if must(t, err); says == "" && len(got.Diagnostics) > 0 || !strings.Contains(text(got.Diagnostics), says) {
+			t.Errorf("open = %s: %s", open, text(got.Diagnostics))
+		}
+	}
+}

@@ -152,6 +152,7 @@ func TestAccEphemeralLeaseErrorsOfThePlan(t *testing.T) {
 		{agent, `max_lifetime = "1 day"`, `"1 day" is not a duration`},
 		{agent, `expiry_conditions = ["death"]`, "Every expiry condition must be a dotted name"},
 		{agent, "timeouts {\n open = \"long\"\n}", `Invalid Attribute Value Time Duration`},
+		{agent, "timeouts {\n open = \"0s\"\n}", `timeouts.open must be more than 0s, not "0s"`},
 	} {
 		steps = append(steps, resource.TestStep{
 			Config: w.Embedded() + fmt.Sprintf("ephemeral \"sandbox_lease\" \"test\" {\n  agent_did = %q\n"+

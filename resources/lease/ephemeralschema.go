@@ -13,6 +13,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/duration"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/given"
+	"github.com/sandbox-lease/terraform-provider-sandbox/provider/timeout"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -37,9 +38,13 @@ func (e *Ephemeral) Schema(ctx context.Context, _ ephemeral.SchemaRequest, resp 
 // timeoutsBlock is timeouts.Block with its own description, for which that function has no option.
 func timeoutsBlock(ctx context.Context) schema.Block {
 	block := timeouts.BlockWithOpts(ctx,
-		timeouts.Opts{OpenDescription: "Time limit until the sandbox accepts commands. Default: `5m`."})
+		timeouts.Opts{OpenDescription: "Time limit until the sandbox accepts commands. Default: `5m`. More than `0s`."})
 	if nested, ok := block.(schema.SingleNestedBlock); ok {
 		nested.MarkdownDescription = "Time limit for opening, such as `90s` or `5m`. Closing has `5m`."
+		if open, ok := nested.Attributes["open"].(schema.StringAttribute); ok {
+			open.Validators = append(open.Validators, timeout.Positive{})
+			nested.Attributes["open"] = open
+		}
 		return nested
 	}
 	return block
