@@ -114,3 +114,25 @@ func TestNoTimeToOpenIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// While the size of a warm pool is unknown, the rest of it is checked.
+func TestAWarmPoolOfUnknownSizeIsChecked(t *testing.T) {
+	t.Parallel()
+	server, schemas, _, _ := newInMemory(t)
+	c := newCore(server, schemas, "sandbox_environment")
+	at := func(name string) string { return `AttributeName("warm_pool").AttributeName("` + name + `")` }
+	for _, row := range []struct {
+		pool     values
+		at, says string
+	}{
+		{values{"mode": "awake"}, at("mode"), `warm_pool.mode must be paused or running, not "awake"`},
+		{values{"ttl": "0s"}, at("ttl"), "warm_pool.ttl must be between 1m and 8760h"},
+		{values{"max_size": 500}, at("max_size"), "warm_pool.max_size must be between warm_pool.size and 100, not 500"},
+		{values{"max_size": 5, "mode": "running", "ttl": "1h", "paused": true}, "", ""},
+		{values{}, "", ""},
+	} {
+		row.pool["size"] = unknown{}
+		wantRefused(t, c, values{"warm_pool": row.pool}, row.at, row.says)
+	}
+	wantRefused(t, c, values{"warm_pool": unknown{}}, "", "")
+}

@@ -1,8 +1,9 @@
 package environment
 
 import (
-	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"reflect"
+
+	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
@@ -60,9 +61,10 @@ func poolAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// expand returns nil while the size is unknown.
+// expand returns nil while all of it is unknown. An unknown size is 0, so that the rest is checked.
 func (p *WarmPool) expand() *sandbox.WarmPool {
-	if p == nil || p.Size.IsUnknown() {
+	if p == nil || p.Size.IsUnknown() && p.MaxSize.IsUnknown() && p.Mode.IsUnknown() && p.TTL.IsUnknown() &&
+		p.Paused.IsUnknown() {
 		return nil
 	}
 	return &sandbox.WarmPool{

@@ -50,7 +50,7 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 		return diags
 	}
 	if err := put.Validate(); err != nil {
-		diags.Append(diagnose.Failed("Invalid Environment", restate(err, m.Resources), place)...)
+		diags.Append(diagnose.Failed("Invalid Environment", restate(err, &m), place)...)
 	}
 	return diags
 }
@@ -148,7 +148,7 @@ func asWritten[T any](at *T, is T, written attr.Value) {
 
 // restate puts problems in the terms of the configuration. It counts CPUs in cores, the domain in thousandths of a
 // core, and its network is the domain's egress.
-func restate(err error, size *Size) error {
+func restate(err error, m *Model) error {
 	var e *sandbox.Error
 	if !errors.As(err, &e) {
 		return err
@@ -158,7 +158,10 @@ func restate(err error, size *Size) error {
 	for i := range restated.Fields {
 		f := &restated.Fields[i]
 		f.Problem = strings.ReplaceAll(f.Problem, "egress.", "network.")
-		if size != nil && e.Code == sandbox.Invalid && f.Name == "resources.cpu_millis" {
+		if p := m.WarmPool; p != nil && p.Size.IsUnknown() {
+			f.Problem = strings.Replace(f.Problem, "warm_pool.size (0)", "warm_pool.size", 1)
+		}
+		if size := m.Resources; size != nil && e.Code == sandbox.Invalid && f.Name == "resources.cpu_millis" {
 			f.Problem = fmt.Sprintf("must be between %g and %g cores, not %g",
 				cores(sandbox.MinCPUMillis), cores(sandbox.MaxCPUMillis), size.CPUs.ValueFloat64())
 		}
