@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
@@ -23,6 +24,19 @@ func (r reconcilerModel) transportUnknown() []string {
 	return slices.Concat(unknown("reconciler.ca_file", r.CAFile),
 		unknown("reconciler.client_certificate_file", r.CertFile), unknown("reconciler.client_key_file", r.KeyFile),
 		unknown("reconciler.proxy_url", r.ProxyURL))
+}
+
+// withoutPassword returns a URL without its password. A text that is no URL may have one anywhere before its last @.
+func withoutPassword(text string, u *url.URL) string {
+	i := strings.LastIndexByte(text, '@')
+	switch {
+	case u != nil && u.User != nil:
+		return u.Redacted()
+	case i >= 0:
+		return "xxxxx" + text[i:]
+	default:
+		return text
+	}
 }
 
 // transport reads the files that the block names.
@@ -57,7 +71,8 @@ func (r reconcilerModel) transport() (transport, diag.Diagnostics) {
 	if proxy := r.ProxyURL.ValueString(); proxy != "" {
 		u, err := url.Parse(proxy)
 		if err != nil || u.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, u.Scheme) {
-			unusable("proxy_url", "Invalid Proxy URL", "The proxy's URL must be like http://proxy.example.com:3128.")
+			unusable("proxy_url", "Invalid Proxy URL", "The proxy's URL must be like http://proxy.example.com:3128, not %q.",
+				withoutPassword(proxy, u))
 		}
 		t.proxy = u
 	}

@@ -136,3 +136,64 @@ func TestAWarmPoolOfUnknownSizeIsChecked(t *testing.T) {
 	}
 	wantRefused(t, c, values{"warm_pool": unknown{}}, "", "")
 }
+
+// Errors show what was given and why it is refused.
+func TestErrorsShowWhatWasGiven(t *testing.T) {
+	t.Parallel()
+	server, schemas, _, dir := newInMemory(t)
+	c := newCore(server, schemas, "sandbox_environment")
+	copies := make([]any, 17)
+	for i := range copies {
+		copies[i] = values{"source": dir, "target": "/workspace"}
+	}
+	for _, row := range []struct {
+		v        values
+		at, says string
+	}{
+		{
+			values{"max_monthly_cost_usd": "1.0000000001", "expected_usage": values{}}, `AttributeName("max_monthly_cost_usd")`,
+			`not "1.0000000001", which has more than nine digits after the point or is too large`,
+		},
+		{
+			values{"max_monthly_cost_usd": "much", "expected_usage": values{}}, `AttributeName("max_monthly_cost_usd")`,
+			`must be an amount of US dollars such as "15.61", not "much".`,
+		},
+		{
+			values{"max_monthly_cost_usd": "-1", "expected_usage": values{}}, `AttributeName("max_monthly_cost_usd")`,
+			`must be an amount of US dollars such as "15.61", not "-1".`,
+		},
+		{
+			values{"expected_usage": values{"hours_per_day": 25}},
+			`AttributeName("expected_usage").AttributeName("hours_per_day")`,
+			`expected_usage.hours_per_day must be between 0 and 24, not 25.`,
+		},
+		{values{"copy": copies}, `AttributeName("copy")`, "copy must be at most 16, not 17"},
+	} {
+		wantRefused(t, c, row.v, row.at, row.says)
+	}
+}
+
+// The password of a proxy is in no message.
+func TestTheURLOfAProxyIsShownWithoutItsPassword(t *testing.T) {
+	t.Parallel()
+	p, schemas := unconfigured(t)
+	for given, shown := range map[string]string{
+		"proxy:3128":                            `not "proxy:3128"`,
+		"ftp://proxy.example.com":               `not "ftp://proxy.example.com"`,
+		"ftp://ann:hidden@proxy.example.com":    `not "ftp://ann:xxxxx@proxy.example.com"`,
+		"ann:hidden@proxy.example.com:3128":     `not "xxxxx@proxy.example.com:3128"`,
+		"http://ann:hidden@proxy.example.com:x": `not "xxxxx@proxy.example.com:x"`,
+		"ftp://ann:1/hidden@proxy.example.com":  `not "xxxxx@proxy.example.com"`,
+	} {
+		got, err := p.ConfigureProvider(t.Context(), &tfprotov6.ConfigureProviderRequest{
+			Config: dynamic(schemas.Provider.Block, values{
+				"reconciler": values{"url": "http://127.0.0.1:1", "token": "token", "proxy_url": given},
+			}),
+		})
+		must(t, err)
+		said := text(got.Diagnostics)
+		if !strings.Contains(said, shown) || strings.Contains(said, "hidden") {
+			t.Errorf("%s: it says %s, want %s", given, said, shown)
+		}
+	}
+}

@@ -98,9 +98,13 @@ func (a HostAccess) fields() (f []Field) {
 	bad := func(list string, i int, name, problem string) {
 		f = append(f, Field{fmt.Sprintf("%s[%d].%s", list, i, name), problem})
 	}
-	if len(a.Mounts) > maxHostPaths || len(a.Copies) > maxHostPaths {
-		f = append(f,
-			Field{"mounts", fmt.Sprintf("must be at most %d mounts and %d copies", maxHostPaths, maxHostPaths)})
+	for _, list := range []struct {
+		name string
+		n    int
+	}{{"mounts", len(a.Mounts)}, {"copies", len(a.Copies)}} {
+		if list.n > maxHostPaths {
+			f = append(f, Field{list.name, fmt.Sprintf("must be at most %d, not %d", maxHostPaths, list.n)})
+		}
 	}
 	for i, m := range a.Mounts {
 		if problem := sourceProblem(m.Source); problem != "" {

@@ -1,6 +1,7 @@
 package sandbox_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -51,10 +52,19 @@ func TestABlockedVariableIsRefusedWhereverItStands(t *testing.T) {
 	}
 }
 
+func many[T any](n int, one func(i int) T) (all []T) {
+	for i := range n {
+		all = append(all, one(i))
+	}
+	return all
+}
+
 func TestPathsThatHideOrEscapeAreRefusedByName(t *testing.T) {
 	t.Parallel()
 	mounts := func(m ...sandbox.Mount) sandbox.HostAccess { return sandbox.HostAccess{Mounts: m} }
 	copies := func(c ...sandbox.Copy) sandbox.HostAccess { return sandbox.HostAccess{Copies: c} }
+	mount := func(i int) sandbox.Mount { return sandbox.Mount{Source: "/srv", Target: fmt.Sprintf("/mnt/%d", i)} }
+	copyOf := func(i int) sandbox.Copy { return sandbox.Copy{Source: "/srv", Target: fmt.Sprintf("/workspace/%d", i)} }
 	for name, row := range map[string]struct {
 		a     sandbox.HostAccess
 		field string
@@ -80,6 +90,9 @@ func TestPathsThatHideOrEscapeAreRefusedByName(t *testing.T) {
 		"a copy out of the workspace": {copies(sandbox.Copy{Source: "/srv", Target: "/etc"}), "copies[0].target"},
 		"a copy of a relative source": {copies(sandbox.Copy{Source: "srv", Target: "/data"}), "copies[0].source"},
 		"a copy to a relative target": {copies(sandbox.Copy{Source: "/srv", Target: "rules"}), "copies[0].target"},
+		"too many mounts":             {mounts(many(17, mount)...), "mounts"},
+		"too many copies":             {copies(many(17, copyOf)...), "copies"},
+		"as many as there may be":     {a: sandbox.HostAccess{Mounts: many(16, mount), Copies: many(16, copyOf)}},
 	} {
 		if field, problem := wrongField(t,
 			put(func(s *sandbox.EnvironmentSpec) { s.HostAccess = row.a })); field != row.field {

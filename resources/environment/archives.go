@@ -65,6 +65,9 @@ func (r *Resource) checkArchives(ctx context.Context, m *Model) (diags diag.Diag
 		return nil
 	}
 	for i, a := range collection.Elements[Archive](ctx, m.Archives, &diags) {
+		if a.URL.IsUnknown() {
+			continue
+		}
 		at := path.Root("archive").AtListIndex(i).AtName("url")
 		diags.AddAttributeError(at, "Archive Without A Reconciler", fmt.Sprintf(
 			"%s %s is on no host that is allowed: without a reconciler, no archive is fetched. Configure a reconciler that was "+

@@ -42,7 +42,7 @@ func (r *Resource) checkService(ctx context.Context, req resource.ModifyPlanRequ
 	}
 	svc, err := r.Provider.OpenLedger(ctx, ledgerID)
 	if err == nil {
-		err = restate(refusal(svc.CheckEnvironment(ctx, put), req.Plan.Raw), m.Resources)
+		err = restate(refusal(svc.CheckEnvironment(ctx, put), req.Plan.Raw), m)
 	}
 	const failed = "Checking Environment Failed"
 	switch {

@@ -115,6 +115,9 @@ func (r *Resource) checkHostPaths(ctx context.Context, m *Model) (diags diag.Dia
 		return nil
 	}
 	refuse := func(list string, i int, source types.String) {
+		if source.IsUnknown() {
+			return
+		}
 		at := path.Root(list).AtListIndex(i).AtName("source")
 		diags.AddAttributeError(at, "Directory Of The Host Without A Reconciler", fmt.Sprintf(
 			"%s %s lies in no directory that is allowed: without a reconciler, sandboxes have no access to host files. "+

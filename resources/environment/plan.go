@@ -3,6 +3,8 @@ package environment
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -308,8 +310,32 @@ func (d dollars) ValidateString(ctx context.Context, req validator.StringRequest
 		return
 	}
 	var n sandbox.NanoUSD
-	if err := n.UnmarshalText([]byte(req.ConfigValue.ValueString())); err != nil || n < 0 || d.positive && n == 0 {
-		resp.Diagnostics.AddAttributeError(req.Path, "Invalid Amount",
-			fmt.Sprintf("%s %s, not %q.", req.Path, d.Description(ctx), req.ConfigValue.ValueString()))
+	err := n.UnmarshalText([]byte(req.ConfigValue.ValueString()))
+	if err == nil && n >= 0 && !(d.positive && n == 0) {
+		return
 	}
+	is := strconv.Quote(req.ConfigValue.ValueString())
+	if err != nil {
+		if cause, ok := strings.CutPrefix(err.Error(), is+" has "); ok { // else it is no amount at all
+			is += ", which has " + cause
+		}
+	}
+	resp.Diagnostics.AddAttributeError(req.Path, "Invalid Amount",
+		fmt.Sprintf("%s %s, not %s.", req.Path, d.Description(ctx), is))
+}
+
+// hours accepts a number of hours of a day.
+type hours struct{}
+
+func (hours) Description(context.Context) string { return "must be between 0 and 24" }
+
+func (h hours) MarkdownDescription(ctx context.Context) string { return h.Description(ctx) }
+
+func (h hours) ValidateFloat64(ctx context.Context, req validator.Float64Request, resp *validator.Float64Response) {
+	v := req.ConfigValue.ValueFloat64()
+	if req.ConfigValue.IsNull() || req.ConfigValue.IsUnknown() || v >= 0 && v <= 24 {
+		return
+	}
+	resp.Diagnostics.AddAttributeError(req.Path, "Invalid Number Of Hours",
+		fmt.Sprintf("%s %s, not %g.", req.Path, h.Description(ctx), v))
 }

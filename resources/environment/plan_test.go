@@ -317,7 +317,7 @@ keep_disk = true`, `scheduling policy default, which has no snapshots`},
 		{"resources = {\n cpus = 0.01\n}", `cpus must be between 0.05 and 16 cores, not 0.01`},
 		{`max_monthly_cost_usd = "much"`, `must be an amount of US dollars`},
 		{`max_monthly_cost_usd = "1"`, `expected_usage`},
-		{"expected_usage = {\n hours_per_day = 25\n}", `between 0.000000 and 24.000000`},
+		{"expected_usage = {\n hours_per_day = 25\n}", `expected_usage.hours_per_day must be between 0 and 24, not 25`},
 		{`epoch = -1`, `at least 0`},
 		// Configured values are checked, even where the domain reads them as omitted.
 		{`env = { TOKEN = null }`, `env["TOKEN"] must not be null`},

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework-timeouts/resource/timeouts"
-	"github.com/hashicorp/terraform-plugin-framework-validators/float64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/int64validator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
@@ -270,7 +269,7 @@ func nestedAttributes() map[string]schema.Attribute {
 					Optional:            true,
 					Computed:            true,
 					Default:             float64default.StaticFloat64(24),
-					Validators:          []validator.Float64{float64validator.Between(0, 24)},
+					Validators:          []validator.Float64{hours{}},
 				},
 				"cpu_share_percent": schema.Int64Attribute{
 					MarkdownDescription: "CPU usage of an awake sandbox, 0 to 100 per cent of its limit. Default: `100`.",

@@ -107,7 +107,8 @@ func workspaceAttribute() schema.SingleNestedAttribute {
 
 // checkWorkspace refuses at plan time what a service in this process never allows.
 func (r *Resource) checkWorkspace(m *Model) (diags diag.Diagnostics) {
-	if r.Provider == nil || !r.Provider.Embedded || m.Workspace == nil || m.Workspace.Git == nil {
+	if r.Provider == nil || !r.Provider.Embedded || m.Workspace == nil || m.Workspace.Git == nil ||
+		m.Workspace.Git.URL.IsUnknown() {
 		return nil
 	}
 	git := sandbox.GitSource{URL: m.Workspace.Git.URL.ValueString()}
