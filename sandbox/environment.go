@@ -317,10 +317,10 @@ type Environment struct {
 	// EndedBy is the last condition that closed the environment. EndedAt is when the service accepted it.
 	EndedBy string `json:"ended_by,omitempty"`
 	// EndConditions are all conditions that closed the environment, in their order.
-	EndConditions []string `json:"end_conditions,omitempty" doc:"All conditions that ended the environment, in their order. A lease that names one of them is not granted."`
-	EndedAt   time.Time `json:"ended_at,omitzero"`
-	CreatedAt time.Time `json:"created_at"`
-	UpdatedAt time.Time `json:"updated_at"`
+	EndConditions []string  `json:"end_conditions,omitempty" doc:"All conditions that ended the environment, in their order. A lease that names one of them is not granted."`
+	EndedAt       time.Time `json:"ended_at,omitzero"`
+	CreatedAt     time.Time `json:"created_at"`
+	UpdatedAt     time.Time `json:"updated_at"`
 	// PurgedAt is when the details of a destroyed environment were purged. Only its name stays.
 	PurgedAt time.Time `json:"retired_at,omitzero"`
 	// LastEventID is the ledger's latest event when this was read. A reader that follows the events after it
