@@ -82,7 +82,8 @@ func (v *Service) views(tx *ledger.Tx, rows []ledger.Environment) ([]sandbox.Env
 func view(row *ledger.Environment) sandbox.Environment {
 	return sandbox.Environment{
 		ID: row.ID, Owner: row.Owner, EnvironmentSpec: row.Spec, Instance: row.Instance, Status: row.Status, Epoch: row.Epoch,
-		EndedBy: row.Ended.By, EndConditions: row.Ended.Conditions, EndedAt: row.Ended.At.Time(), CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
+		EndedBy: row.Ended.By, EndConditions: row.Ended.Conditions, EndedAt: row.Ended.At.Time(),
+		CreatedAt: row.CreatedAt.Time(), UpdatedAt: row.UpdatedAt.Time(),
 		PurgedAt: row.PurgedAt.Time(),
 	}
 }

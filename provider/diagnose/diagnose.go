@@ -17,8 +17,8 @@ import (
 // returns false if the field comes from no attribute.
 type Paths func(field string) (at path.Path, name string, ok bool)
 
-// Failed returns the diagnostics of a failed operation. Each field of an Invalid error, or of a Forbidden one, becomes an
-// error of its attribute.
+// Failed returns the diagnostics of a failed operation. Each field of an Invalid or Forbidden error becomes an error of
+// its attribute.
 func Failed(summary string, err error, paths Paths) diag.Diagnostics {
 	return Partly(summary, err, paths, "")
 }
@@ -38,8 +38,8 @@ func Partly(summary string, err error, paths Paths, done string) diag.Diagnostic
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary, detail(err, done))}
 }
 
-// Begun is Partly for an operation that may have changed something before it failed. An error that refuses the operation
-// has changed nothing.
+// Begun is Partly for an operation that may have changed something before it failed. An error that refuses the
+// operation has changed nothing.
 func Begun(summary string, err error, paths Paths, done string) diag.Diagnostics {
 	switch sandbox.CodeOf(err) {
 	case sandbox.Unavailable, sandbox.UnknownOutcome, sandbox.Timeout, sandbox.Failed, sandbox.Internal:

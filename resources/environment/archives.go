@@ -47,8 +47,8 @@ func archiveAttribute() schema.ListNestedAttribute {
 			"Default: none.", sandbox.MaxArchives),
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"url": required("URL with `https`, or with `http` for a host that the reconciler allows without TLS, as in " +
-				"`--workspace-allow http://bucket.internal`. Terraform's state and the ledger contain the signature of a presigned URL; a " +
-				"credential in `secrets` is not in them."),
+				"`--workspace-allow http://bucket.internal`. Terraform's state and the ledger contain the signature of a " +
+				"presigned URL; a credential in `secrets` is not in them."),
 			"sha256": required("SHA-256 of the file, as 64 lower-case hexadecimal digits."),
 			"target": required("Directory that it is unpacked into: `/workspace` or a path below. Files that are there are " +
 				"replaced."),

@@ -148,7 +148,8 @@ func healthCheckAttribute() schema.SingleNestedAttribute {
 			"interval": span("Pause between two checks, `100ms` to `10m`. A companion that is ready is checked at most every "+
 				"`10s`.", sandbox.DefaultHealthInterval),
 			"timeout": span("Limit of one check, `100ms` to `10m`, and at most `"+
-				duration.New(sandbox.MaxCompanionCheck).ValueString()+"` once the companion is ready.", sandbox.DefaultHealthTimeout),
+				duration.New(sandbox.MaxCompanionCheck).ValueString()+"` once the companion is ready.",
+				sandbox.DefaultHealthTimeout),
 			"start_period": span("The companion failed if it is not healthy this long after its start. `1s` to `"+
 				duration.New(sandbox.MaxStartPeriod).ValueString()+"`.", sandbox.DefaultStartPeriod),
 		},

@@ -262,8 +262,8 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		Instance:        instance.ValueString(),
 	})
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Begun(failed, err, place, "The change may have been made in part. Terraform's state "+
-			"is unchanged, and the next apply makes the rest.")...)
+		resp.Diagnostics.Append(diagnose.Begun(failed, err, place, "The change may have been made in part. Terraform's "+
+			"state is unchanged, and the next apply makes the rest.")...)
 		return
 	}
 	planned := m
@@ -308,8 +308,8 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 			"In Terraform, force is force_destroy = true, applied before the destroy. Leases of this configuration end first "+
 			"if their environment_id refers to this resource.")
 	default:
-		resp.Diagnostics.Append(diagnose.Begun(failed, err, nil, "The environment may have been removed in part. Terraform's "+
-			"state still has it, and the next destroy removes the rest.")...)
+		resp.Diagnostics.Append(diagnose.Begun(failed, err, nil, "The environment may have been removed in part. "+
+			"Terraform's state still has it, and the next destroy removes the rest.")...)
 	}
 }
 

@@ -107,8 +107,8 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(object.Set(ctx, &resp.Plan, plan)...)
 }
 
-// checkEnvironment refuses to create a lease that its environment has ended for good. Otherwise the apply would fail only
-// after it has destroyed the lease that the new one replaces. It knows only what this run has read.
+// checkEnvironment refuses to create a lease that its environment has ended for good. Otherwise the apply would fail
+// only after it has destroyed the lease that the new one replaces. It knows only what this run has read.
 func (r *Resource) checkEnvironment(ctx context.Context, planned tfsdk.Plan) (diags diag.Diagnostics) {
 	var m Model
 	diags.Append(object.Get(ctx, planned, &m)...)

@@ -267,7 +267,8 @@ func (r *Resource) leaseAgain(ctx context.Context, m, state *Model, settings san
 		return acquireFailed(ctx, svc, failed, ask, err)
 	case l.Status != sandbox.LeaseActive:
 		return diag.Diagnostics{diag.NewErrorDiagnostic(failed, fmt.Sprintf(
-			"Lease %s was acquired again and ended at once by %s: %s. Run Terraform again once the cause is gone.", l.ID, l.EndedBy, l.EndReason))}
+			"Lease %s was acquired again and ended at once by %s: %s. Run Terraform again once the cause is gone.",
+			l.ID, l.EndedBy, l.EndReason))}
 	default:
 		return flatten(ctx, l, svc.LedgerID, m)
 	}
@@ -293,8 +294,8 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 	}
 	r.Provider.Changed(m.ID.ValueString())
 	if err := release(ctx, svc, m.ref()); err != nil {
-		resp.Diagnostics.Append(diagnose.Begun(failed, err, nil, "The lease may have ended. Terraform's state still has it, and "+
-			"the next destroy makes sure that its sandbox is gone.")...)
+		resp.Diagnostics.Append(diagnose.Begun(failed, err, nil, "The lease may have ended. Terraform's state still has it, "+
+			"and the next destroy makes sure that its sandbox is gone.")...)
 		return
 	}
 	r.Provider.Held(ctx, journaled(svc.LedgerID, m.ID.ValueString()), m.Owner.ValueString())
