@@ -26,7 +26,7 @@ func (r reconcilerModel) transportUnknown() []string {
 		unknown("reconciler.proxy_url", r.ProxyURL))
 }
 
-// withoutPassword returns a URL without its password. A text that is no URL may have one anywhere before its last @.
+// withoutPassword returns a URL without its password. A text that is not a URL may have one anywhere before its last @.
 func withoutPassword(text string, u *url.URL) string {
 	i := strings.LastIndexByte(text, '@')
 	switch {

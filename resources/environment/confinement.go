@@ -76,7 +76,7 @@ func confinementAttribute() schema.SingleNestedAttribute {
 	}
 }
 
-// part describes a size of which the default is no more than a part of the memory.
+// part describes a size whose default is limited to a part of the memory.
 func part(description string, def int64, of string) schema.Int64Attribute {
 	a := limit(description, def)
 	a.MarkdownDescription = strings.TrimSuffix(a.MarkdownDescription, ".") + ", or " + of +

@@ -316,7 +316,7 @@ func (d dollars) ValidateString(ctx context.Context, req validator.StringRequest
 	}
 	is := strconv.Quote(req.ConfigValue.ValueString())
 	if err != nil {
-		if cause, ok := strings.CutPrefix(err.Error(), is+" has "); ok { // else it is no amount at all
+		if cause, ok := strings.CutPrefix(err.Error(), is+" has "); ok { // otherwise it is not an amount
 			is += ", which has " + cause
 		}
 	}
