@@ -33,10 +33,8 @@ func TestDirectoriesAboveTheirPartOfTheMemoryAreRefusedAtPlan(t *testing.T) {
 			config: object{"confinement": object{"tmp_mb": 32768}},
 			says:   "confinement.tmp_mb must be at most 256, half of the 512 MiB of memory, not 32768",
 		},
-		"the default, but written": {
-			config: object{"confinement": object{"tmp_mb": 512}},
-			says:   "confinement.tmp_mb must be at most 256, half of the 512 MiB of memory, not 512",
-		},
+		// Generated configuration has the defaults.
+		"the defaults, but written": {config: object{"confinement": object{"tmp_mb": 512, "run_mb": 16}}},
 		"the default, but written, of a small one": {
 			config: object{"confinement": object{"run_mb": 16}, "instance_type": "lite", "type": "rpg"},
 		},

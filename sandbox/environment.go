@@ -201,7 +201,7 @@ func (s EnvironmentSpec) Validate() error {
 	f = append(f, s.leaseFields()...)
 	f = append(f, labelFields("labels", s.Labels)...)
 	f = append(f, s.Confinement.fields()...)
-	f = append(f, s.Confinement.writtenAboveMemory(s.Resources)...)
+	f = append(f, s.Confinement.AboveMemory(s.Resources)...)
 	if s.Egress != nil {
 		f = append(f, s.Egress.fields()...)
 		if s.Network != NetworkRestricted {

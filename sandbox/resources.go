@@ -192,30 +192,18 @@ func (r Resources) MaxTmpMB() int64 { return r.MemoryMB / 2 }
 // MaxRunMB is the largest /run of a sandbox of this size.
 func (r Resources) MaxRunMB() int64 { return r.MemoryMB / 16 }
 
-// AboveMemory returns the problems of sizes above their part of a sandbox's memory. Zero is the default, which the
-// backend makes smaller.
+// AboveMemory returns the problems of sizes above their part of a sandbox's memory. The defaults have none: the backend
+// makes them smaller, and an environment that was read with them is valid again.
 func (c Confinement) AboveMemory(r Resources) (f []Field) {
-	most := func(name, part string, v, most, whole int64) {
-		if v > most && v <= whole && r.MemoryMB >= MinMemoryMB { // else another problem says so
+	most := func(name, part string, v, def, most, whole int64) {
+		if v > most && v != def && v <= whole && r.MemoryMB >= MinMemoryMB { // else another problem says so
 			f = append(f, Field{"confinement." + name, fmt.Sprintf("must be at most %d, %s of the %d MiB of memory, not %d",
 				most, part, r.MemoryMB, v)})
 		}
 	}
-	most("tmp_mb", "half", c.TmpMB, r.MaxTmpMB(), maxTmpMB)
-	most("run_mb", "a sixteenth", c.RunMB, r.MaxRunMB(), maxRunMB)
+	most("tmp_mb", "half", c.TmpMB, defaultTmpMB, r.MaxTmpMB(), maxTmpMB)
+	most("run_mb", "a sixteenth", c.RunMB, defaultRunMB, r.MaxRunMB(), maxRunMB)
 	return f
-}
-
-// writtenAboveMemory is AboveMemory of an environment whose defaults are filled in. A default may also have been
-// written, but an environment that was read must be valid again.
-func (c Confinement) writtenAboveMemory(r Resources) []Field {
-	if c.TmpMB == defaultTmpMB {
-		c.TmpMB = 0
-	}
-	if c.RunMB == defaultRunMB {
-		c.RunMB = 0
-	}
-	return c.AboveMemory(r)
 }
 
 // profileProblem returns the problem of a seccomp profile, "" if it has none.

@@ -84,8 +84,8 @@ func part(description string, def int64, of string) schema.Int64Attribute {
 	return a
 }
 
-// planDirectories refuses written sizes of /tmp and /run above their part of the memory. The domain cannot tell a
-// written default from one that was filled in.
+// planDirectories refuses sizes of /tmp and /run above their part of the memory, which only the plan knows if the
+// configuration does not name it.
 func (r *Resource) planDirectories(ctx context.Context, config tfsdk.Config, m, state *Model) diag.Diagnostics {
 	var tmp, run types.Int64
 	at := path.Root("confinement")
