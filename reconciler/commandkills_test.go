@@ -46,20 +46,20 @@ func TestCommandsOutliveWhatIsKilledUnderThem(t *testing.T) {
 // killing is a world in which the test kills everything that carries commands.
 type killing struct {
 	*world
-	cable   *dockertest.CuttableProxy // the connection to the engine, nil for its own socket
+	proxy   *dockertest.CuttableProxy // the connection to the engine, nil for its own socket
 	clients *clients
 	leases  []sandbox.Lease
 	// took has the times from kills of each kind until every sandbox answered.
 	took map[string][]time.Duration
 }
 
-func newKilling(t *testing.T, cable *dockertest.CuttableProxy) *killing {
+func newKilling(t *testing.T, proxy *dockertest.CuttableProxy) *killing {
 	t.Helper()
 	host := ""
-	if cable != nil {
-		host = cable.Host()
+	if proxy != nil {
+		host = proxy.Host()
 	}
-	k := &killing{world: newWorld(t, host), cable: cable, took: make(map[string][]time.Duration)}
+	k := &killing{world: newWorld(t, host), proxy: proxy, took: make(map[string][]time.Duration)}
 	k.environment("kills")
 	for i := range 3 {
 		k.leases = append(k.leases, k.acquire(agent(i), "kills"))
@@ -115,8 +115,8 @@ func (k *killing) killAll(rounds int) {
 		"relay process": func() { k.end(k.relay(), "relay", "serve") },
 		"broker":        func() { k.end(k.sandbox(), "guest", "broker") },
 	}
-	if k.cable != nil {
-		kills["connection"] = k.cable.Cut
+	if k.proxy != nil {
+		kills["connection"] = k.proxy.Cut
 		kills["carrier"] = func() { k.end(k.relay(), "relay", "connect") }
 	}
 	var order []string

@@ -9,7 +9,7 @@
 //	manifest.json  what the archive holds, with a checksum of each member; see Manifest
 //
 // The ledger comes first, because it decides what else belongs to the archive. The manifest comes last, so a truncated
-// archive has none. Snapshots that are replaced during a backup stay in the bucket for snapshots.RetiredFor.
+// archive has none. Snapshots that are replaced during a backup stay in the bucket for snapshots.KeepReplaced.
 //
 // Earlier programs kept only the ledger. Such a file is a backup without keys and objects.
 package backup

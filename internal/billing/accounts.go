@@ -67,10 +67,10 @@ func (a *account) noteBook(b accounting.AccountDay) {
 func statementOf(book sandbox.PriceBook, used accounting.Usage, gross sandbox.Charges) sandbox.Statement {
 	volume := pricing.Volume{MemoryMiBMillis: used.Memory, CPUMicros: int64(used.CPU), DiskMBMillis: used.Disk}
 	included, allotment := pricing.Settle(book, volume, gross), book.Included
-	owed := sandbox.Amounts{Gross: gross.Total(), Included: included.Total(), PlanFee: book.PlanMonth}
-	owed.Net = owed.Gross - owed.Included + owed.PlanFee
+	due := sandbox.Amounts{Gross: gross.Total(), Included: included.Total(), PlanFee: book.PlanMonth}
+	due.Net = due.Gross - due.Included + due.PlanFee
 	return sandbox.Statement{
-		PriceBook: book.Name, Source: book.Source, AsOf: book.AsOf, Amounts: owed,
+		PriceBook: book.Name, Source: book.Source, AsOf: book.AsOf, Amounts: due,
 		Lines: []sandbox.AccountLine{
 			{
 				Resource:  sandbox.ResourceMemory,

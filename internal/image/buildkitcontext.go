@@ -38,7 +38,7 @@ type buildContext struct {
 	dirs filesync.StaticDirSource
 
 	spec Spec
-	// stop ends the build: BuildKit waits for ever for a file that was not sent completely.
+	// stop ends the build: BuildKit waits forever for a file that was not sent completely.
 	stop func(cause error)
 	mu   sync.Mutex
 	err  error

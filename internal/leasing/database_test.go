@@ -72,7 +72,7 @@ func TestADatabaseThatMisbehavesLosesNothing(t *testing.T) {
 	g.check()
 }
 
-// TestLongConnectionsThatCarryNothingAreGivenUp leaves every connection open and silent for ever, like a firewall that
+// TestLongConnectionsThatCarryNothingAreGivenUp leaves every connection open and silent forever, like a firewall that
 // has dropped their state.
 func TestLongConnectionsThatCarryNothingAreGivenUp(t *testing.T) {
 	if os.Getenv("SANDBOX_TEST_LONG") == "" {

@@ -75,7 +75,7 @@ func (e *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, er
 		return sandbox.Lease{}, err
 	}
 	var id string
-	owed := false
+	renew := false
 	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
 		s, held, err := lifecycle.CurrentOf(tx, r.ID)
 		if err != nil {
@@ -94,7 +94,7 @@ func (e *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, er
 					return err
 				}
 			}
-			owed = e.MarkRenewalPending(tx, s)
+			renew = e.MarkRenewalPending(tx, s)
 			if err := e.Touch(tx, s); err != nil {
 				return err
 			}
@@ -104,7 +104,7 @@ func (e *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, er
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
-	if owed {
+	if renew {
 		e.RenewNow(ctx, r.ID, id)
 	}
 	return e.readView(ctx, id)

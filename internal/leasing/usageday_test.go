@@ -8,7 +8,7 @@ import (
 )
 
 // TestALoopKeepsUsageOfEveryMinuteForADay: at the loop's pace, one sample of each minute is kept, even with a second
-// loop on the ledger. Samples older than a day are removed, even if destroyed sandboxes are kept for ever.
+// loop on the ledger. Samples older than a day are removed, even if destroyed sandboxes are kept forever.
 func TestALoopKeepsUsageOfEveryMinuteForADay(t *testing.T) {
 	inWorld(t, func(w *world) {
 		never, days := sandbox.Duration(0), sandbox.Duration(72*time.Hour)

@@ -34,7 +34,7 @@ func TestWaitingForASandboxThatIsWorkedOnWritesNothing(t *testing.T) {
 				select {
 				case <-w.store.Changed():
 					if commits.Add(1) == 1000 {
-						respond() // otherwise time would stand still for ever
+						respond() // otherwise time would stand still forever
 					}
 				case <-counting.Done():
 				}

@@ -72,7 +72,7 @@ func TestACloneOfTheEngineEndsNothing(t *testing.T) {
 		w.refused("a command", err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
 		_, err = w.tryAcquire(bob)
 		w.refused("acquiring", err, sandbox.Unavailable, sandbox.ReasonOtherInstance)
-		w.refused("a survey", w.engine.Resync(w.Context(), sandbox.Docker), sandbox.Unavailable, sandbox.ReasonOtherInstance)
+		w.refused("a resync", w.engine.Resync(w.Context(), sandbox.Docker), sandbox.Unavailable, sandbox.ReasonOtherInstance)
 		if after := w.lastEvent(); after != before ||
 			len(w.backend.Sandboxes())+len(w.backend.Objects())+len(w.backend.Witnesses()) != 0 {
 			w.Errorf("the ledger advanced from event %d to %d, and the clone has %v", before, after, w.backend.Sandboxes())

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Tombstone is a row of retired_sandboxes: what is left of a purged sandbox, for ever.
+// Tombstone is a row of retired_sandboxes: what is left of a purged sandbox, forever.
 type Tombstone struct {
 	ID            string `gorm:"primaryKey"`
 	LeaseID       string // "" if it was never leased

@@ -57,10 +57,10 @@
 //	                                   save when a checkpoint is due
 //	present   asleep    active         wake when used; save when a checkpoint is due
 //	gone      pending   expired        kill
-//	gone      awake     expired        save if it owes a snapshot, which freezes it; kill
-//	gone      asleep    expired        save if it owes a snapshot; kill
-//	gone      asleep    expired        kept until: halt; save if it owes a snapshot; none, until then
-//	gone      gone      destroyed      none, for ever
+//	gone      awake     expired        save if a snapshot is pending, which freezes it; kill
+//	gone      asleep    expired        save if a snapshot is pending; kill
+//	gone      asleep    expired        kept until: halt; save if a snapshot is pending; none, until then
+//	gone      gone      destroyed      none, forever
 //
 // A row without a lease waits in a warm pool: it is spawned, put to sleep immediately, and ends by the pool's ttl. An
 // acquire gives such a row to its lease. Then the row is pending until the backend has assigned the sandbox to the

@@ -98,7 +98,7 @@ func (v *Service) BoundGrown(tx *ledger.Tx) error {
 
 func (v *Service) dropOutput(tx *ledger.Tx, s ledger.KeptSum) error {
 	return execs.In(tx).DropKept(s.Scope, s.ID, v.Bounds.of(s.Scope), dropBatch, Objects,
-		tx.Now.Add(micro.SpanOf(sandbox.Duration(snapshots.RetiredFor))))
+		tx.Now.Add(micro.SpanOf(sandbox.Duration(snapshots.KeepReplaced))))
 }
 
 // Bound drops the oldest output wherever too much is kept: after the bounds were lowered, or if one commit could not

@@ -22,9 +22,9 @@ const (
 	deleteTimeout = 30 * time.Second
 	freezeTimeout = 30 * time.Second
 	// abandonedFor is the age at which the object of an unfinished save is deleted; no save takes that long.
-	// RetiredFor is how long a replaced object is kept for its readers.
+	// KeepReplaced is how long a replaced object is kept for its readers.
 	abandonedFor = time.Hour
-	RetiredFor   = 2 * restoreTimeout
+	KeepReplaced = 2 * restoreTimeout
 	// savers limits concurrent saves per process, so that a hanging store leaves most of the loop's workers
 	// free.
 	savers = 6
@@ -237,7 +237,7 @@ func (v *Service) saved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, a s
 		Files:         a.Files,
 		Skipped:       a.Skipped,
 	}
-	if err := bucketobjects.In(tx).Publish(row, tx.Now.Add(micro.SpanOf(RetiredFor))); err != nil {
+	if err := bucketobjects.In(tx).Publish(row, tx.Now.Add(micro.SpanOf(KeepReplaced))); err != nil {
 		return err
 	}
 	st.Save(t.Began)

@@ -161,6 +161,6 @@ func (v *Service) DeleteSnapshot(ctx context.Context, key string) error {
 			return sandbox.Errorf(sandbox.Conflict, "the snapshot of %s is held by generation %d of lease %s, which would save "+
 				"it again: release that lease first", key, holder.Generation, holder.Lease()).WithReason(sandbox.ReasonActiveLeases)
 		}
-		return bucketobjects.In(tx).Remove(key, tx.Now.Add(micro.SpanOf(RetiredFor)))
+		return bucketobjects.In(tx).Remove(key, tx.Now.Add(micro.SpanOf(KeepReplaced)))
 	})
 }

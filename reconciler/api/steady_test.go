@@ -46,7 +46,7 @@ func (f flood) Close() error {
 	return nil
 }
 
-// TestAReaderOfFilesThatDoesNotReadIsCutOff: otherwise it would hold its sandbox for ever.
+// TestAReaderOfFilesThatDoesNotReadIsCutOff: otherwise it would hold its sandbox forever.
 func TestAReaderOfFilesThatDoesNotReadIsCutOff(t *testing.T) {
 	t.Parallel()
 	for path, accept := range map[string]string{

@@ -16,7 +16,7 @@
 //
 // # Image and size
 //
-// An environment is created with a scheduling policy, which its container application keeps for ever (scheduling.go).
+// An environment is created with a scheduling policy, which its container application keeps forever (scheduling.go).
 // Under PolicyDefault the application has one image and one size. Under PolicyDurableObject a sandbox keeps the image
 // and size of its creation (Choice): its Durable Object names both at each start. Under PolicyDefault a rollout leaves
 // a container alone until it has run for RolloutGrace, the longest that Cloudflare allows, and plans name the leases

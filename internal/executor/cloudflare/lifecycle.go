@@ -137,7 +137,7 @@ func checkSpec(spec driver.SandboxSpec) error {
 	var f []sandbox.Field
 	bad := func(name, problem string) { f = append(f, sandbox.Field{Name: name, Problem: problem}) }
 	if spec.Deadline.IsZero() {
-		bad("deadline", "must be set: no sandbox runs for ever")
+		bad("deadline", "must be set: no sandbox runs forever")
 	}
 	if len(spec.Config) > maxConfig {
 		bad("config", "must be at most 96 KiB")

@@ -11,7 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// SchedulingPolicy says who chooses the image and the size of a container. An application keeps its policy for ever
+// SchedulingPolicy says who chooses the image and the size of a container. An application keeps its policy forever
 // (developers.cloudflare.com/containers/configuration/scheduling-policy, read 2026-11).
 type SchedulingPolicy string
 

@@ -173,10 +173,10 @@ func TestARepairedEnvironmentWakesItsSandboxes(t *testing.T) {
 	}
 	found, err := c.x.Repair(t.Context(), c.ref, c.spec)
 	if err != nil || found == "" {
-		t.Errorf("it has mended %q: %v", found, err)
+		t.Errorf("it has repaired %q: %v", found, err)
 	}
 	if images := c.account.API.StartImages(c.name()); strings.Join(images, " ") != strings.Join(was, " ") {
-		t.Errorf("once it is mended starts choose from %v, want %v", images, was)
+		t.Errorf("once it is repaired, starts choose from %v, want %v", images, was)
 	}
 	c.wake(ann)
 	if said := c.sh(ann, "cat /etc/says"); said != "first" {

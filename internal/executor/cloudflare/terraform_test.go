@@ -48,7 +48,7 @@ resource "sandbox_lease" "ann" {
   environment_id = sandbox_environment.game.name
 }
 
-output "standing" {
+output "status" {
   value = "${sandbox_lease.ann.status} ${sandbox_environment.game.sleep_mode} ${sandbox_environment.game.estimated_monthly_cost_usd} ${sandbox_environment.game.estimated_monthly_platform_cost_usd}"
 }
 `, a.ID, a.URL, cloudflaretest.ImageID(t, dockertest.Busybox(t)), more)
@@ -68,7 +68,7 @@ output "standing" {
 	}
 	c.Write("main.tf", configuration(""))
 	out := c.Run("apply", "-auto-approve", "-no-color")
-	if !strings.Contains(out, `standing = "active stop `) || strings.Contains(out, `stop 0.00 `) ||
+	if !strings.Contains(out, `status = "active stop `) || strings.Contains(out, `stop 0.00 `) ||
 		!strings.Contains(out, ` 0.53"`) {
 		t.Errorf("it applied\n%s", out)
 	}

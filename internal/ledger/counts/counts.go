@@ -58,10 +58,10 @@ func (repo Rows) Leases(environments []string) (map[string]sandbox.LeaseCounts, 
 	for some := range slices.Chunk(environments, storage.MaxVariables) {
 		var rows []struct {
 			EnvironmentID string
-			Stands        sandbox.SandboxState
+			Status        sandbox.SandboxState
 			N             int64
 		}
-		err := repo.db.Model(&ledger.Sandbox{}).Select("environment_id, stands, count(*) AS n").
+		err := repo.db.Model(&ledger.Sandbox{}).Select("environment_id, stands AS status, count(*) AS n").
 			Where("phase <> 'gone' AND lease_id IS NOT NULL AND environment_id IN ?", some).
 			Group("environment_id, stands").Scan(&rows).Error
 		if err != nil {
@@ -69,7 +69,7 @@ func (repo Rows) Leases(environments []string) (map[string]sandbox.LeaseCounts, 
 		}
 		for _, r := range rows {
 			c := counts[r.EnvironmentID]
-			switch r.Stands {
+			switch r.Status {
 			case sandbox.SandboxPending:
 				c.Pending = r.N
 			case sandbox.SandboxReady:

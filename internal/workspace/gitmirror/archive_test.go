@@ -95,7 +95,7 @@ func TestAnArchiveWithAnotherDigestIsNotKept(t *testing.T) {
 	wantNowhere(t, store.Dir, "changed")
 	text = "content"
 	if got, err := readArchive(t, store, a); err != nil || got != text {
-		t.Errorf("after it was mended, read %q: %v", got, err)
+		t.Errorf("after it was repaired, read %q: %v", got, err)
 	}
 }
 

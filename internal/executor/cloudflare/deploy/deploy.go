@@ -5,7 +5,7 @@
 //	D1 database -> R2 bucket -> Worker with its Durable Objects -> container application -> workers.dev route
 //
 // Each part is found by the deployment's name, and the application also by the namespace of the Durable Objects: an
-// application keeps its namespace for ever, and a namespace has one application at most. So the next call continues
+// application keeps its namespace forever, and a namespace has one application at most. So the next call continues
 // where one broke off, and Delete finds all remaining parts. Delete works in the other direction: an application that
 // outlives its Worker would block the application of the next Worker with that name.
 //

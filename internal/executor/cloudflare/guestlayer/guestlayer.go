@@ -102,14 +102,14 @@ func Add(base v1.Image, program []byte) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	dressed, err := mutate.Append(base, mutate.Addendum{
+	layered, err := mutate.Append(base, mutate.Addendum{
 		Layer:   layer,
 		History: v1.History{Created: config.Created, CreatedBy: recipe + ": add " + guest.Path},
 	})
 	if err != nil {
 		return nil, err
 	}
-	return mutate.Config(dressed, settings(config.Config, digest))
+	return mutate.Config(layered, settings(config.Config, digest))
 }
 
 // settings returns the image's settings, except those that the guest replaces.

@@ -3,7 +3,7 @@
 // Cloudflare refuses if that matters to a deployment:
 //
 //   - Durable Objects come with a migration, once; a namespace ends with its Worker;
-//   - a container application belongs to one namespace for ever, a namespace to one application, and it outlives
+//   - a container application belongs to one namespace forever, a namespace to one application, and it outlives
 //     its Worker;
 //   - a Worker is bound to databases and buckets that exist, and a bucket that has something in it stays;
 //   - a secret is never given back;
