@@ -73,7 +73,7 @@ resource "sandbox_lease" %q {
 
 // A plan reports leases that ended, vanished or were changed: each once, by name. Later plans repeat a report only
 // while something remains to be done about it.
-func TestAccPlanTellsWhatHappened(t *testing.T) {
+func TestAccPlanReportsWhatHappened(t *testing.T) {
 	t.Parallel()
 	providertest.OverAService(t, func(t *testing.T, w *providertest.World, configuration string) {
 		tf := terraform(t, configuration+environment(w)+lease("dead", "")+lease("removed", "")+lease("changed", "")+

@@ -70,7 +70,7 @@ func TestAccAPriceBookNeedsTheReconcilers(t *testing.T) {
 }
 
 // A plan that sets a budget without prices warns. Later plans do not.
-func TestAccABudgetWithoutPricesIsTold(t *testing.T) {
+func TestAccABudgetWithoutPricesIsReported(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	tf := terraform(t, w.Embedded()+strings.Replace(environment(w), "\n  network = {",

@@ -14,9 +14,9 @@ import (
 // terminated is the exit code of a command that SIGTERM ended, as a stop of its sandbox does.
 const terminated = 128 + 15
 
-// TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts restarts an engine under running commands. Clients follow the
+// TestCommandsContinueWhileAnEngineWithLiveRestoreRestarts restarts an engine under running commands. Clients follow the
 // commands all the time.
-func TestCommandsGoOnWhileAnEngineWithLiveRestoreRestarts(t *testing.T) {
+func TestCommandsContinueWhileAnEngineWithLiveRestoreRestarts(t *testing.T) {
 	t.Parallel()
 	d := dockertest.StartDaemon(t)
 	w := newWorld(t, d.Host())

@@ -84,7 +84,7 @@ func TestStateGoesFromOneGenerationToTheNext(t *testing.T) {
 	w.wantRemembered(agent(1), 3, "it snowed")
 }
 
-func TestSandboxThatIsKilledGoesOnWithItsFiles(t *testing.T) {
+func TestSandboxThatIsKilledContinuesWithItsFiles(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
 	w.environment("rpg", keeping, func(p *sandbox.PutEnvironment) {

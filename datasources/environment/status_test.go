@@ -19,7 +19,7 @@ import (
 
 // The data source shows what only the service knows of an environment: the use of budget and warm pool, and the names
 // of secrets.
-func TestAccEnvironmentTellsWhereItStands(t *testing.T) {
+func TestAccEnvironmentReportsItsStatus(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	r := w.Reconciler()

@@ -6,7 +6,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func TestAnEventTellsWhoAskedForIt(t *testing.T) {
+func TestAnEventNamesWhoAskedForIt(t *testing.T) {
 	t.Parallel()
 	e := flatten(sandbox.Event{Type: sandbox.EventEnded, Actor: "token:ci", Address: "192.0.2.7"})
 	if e.Actor.ValueString() != "token:ci" || e.Address.ValueString() != "192.0.2.7" {

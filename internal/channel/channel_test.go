@@ -202,7 +202,7 @@ func (w writer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestGuestThatStartsAnewLosesTheSession(t *testing.T) {
+func TestGuestThatStartsAgainLosesTheSession(t *testing.T) {
 	started := make(chan struct{}, 2)
 	hang := func(ctx context.Context, r channel.Request, _ io.Reader, _ *wire.Writer) wire.Result {
 		if r.Op == channel.OpExec {

@@ -137,7 +137,7 @@ func (w *world) costs() sandbox.CostRow {
 	return r.Total
 }
 
-func TestABatchTellsOfTheOneItemThatTheBackendFails(t *testing.T) {
+func TestABatchReportsTheOneItemThatTheBackendFails(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.startLoop()
@@ -185,8 +185,8 @@ func TestABatchOfAllOrNoneReplacesWhatThePoolHasLost(t *testing.T) {
 	}
 }
 
-// TestAHalfMadeBatchGoesOnWhenItsProcessDies: its leases begin, and a repeated request for the batch finds them.
-func TestAHalfMadeBatchGoesOnWhenItsProcessDies(t *testing.T) {
+// TestAHalfMadeBatchContinuesWhenItsProcessDies: its leases begin, and a repeated request for the batch finds them.
+func TestAHalfMadeBatchContinuesWhenItsProcessDies(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		closed := w.dieAmid(tableOf(6), 3)

@@ -119,7 +119,7 @@ func TestTimeInWhichTheBackendIsAwayFailsNoSandbox(t *testing.T) {
 	})
 }
 
-func TestSandboxOfWhichAPartIsMissingIsNeverMadeAgain(t *testing.T) {
+func TestSandboxWithAMissingPartIsNeverMadeAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment()

@@ -137,7 +137,7 @@ func TestNothingFollowsOnASandboxsLastEvent(t *testing.T) {
 }
 
 // A line counts once, however often and by however many engines a log is read.
-func TestSeveralEnginesRecordAnAttemptOnce(t *testing.T) {
+func TestSeveralReconcilersRecordAnAttemptOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(func(p *sandbox.PutEnvironment) { p.Network = sandbox.NetworkRestricted })
 		l, other := w.acquire(ann), w.newEngine(w.store)

@@ -237,7 +237,7 @@ func TestSpawnThatFailsForGoodEndsTheLease(t *testing.T) {
 	})
 }
 
-func TestAcquireGoesOnWhileTheLastGenerationCannotBeDestroyed(t *testing.T) {
+func TestAcquireContinuesWhileTheLastGenerationCannotBeDestroyed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()
 		w.environment(func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG })

@@ -226,8 +226,8 @@ func (f *feed) snapshot(e *leasing.Service) (sequences map[string]int64, at int6
 	return sequences, at
 }
 
-// TestFollowerThatFallsBehindRetentionIsTold removes events while their follower is still on the page before.
-func TestFollowerThatFallsBehindRetentionIsTold(t *testing.T) {
+// TestFollowerThatFallsBehindRetentionGetsAnError removes events while their follower is still on the page before.
+func TestFollowerThatFallsBehindRetentionGetsAnError(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		for range sandbox.MaxPage {

@@ -133,7 +133,7 @@ func TestManyTakeFromAPoolAndNoSandboxIsGivenTwice(t *testing.T) {
 	})
 }
 
-func TestSeveralEnginesDoNotOverfillAPool(t *testing.T) {
+func TestSeveralReconcilersDoNotOverfillAPool(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withPool(3))
 		others := make(chan error)

@@ -59,7 +59,7 @@ func (w *world) wake() {
 	}
 }
 
-func TestAProcessKeepsNoSandboxAwakeAndGoesOnAfterAPause(t *testing.T) {
+func TestAProcessKeepsNoSandboxAwakeAndContinuesAfterAPause(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(declaring(relay))
 		w.startLoop()

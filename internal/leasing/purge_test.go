@@ -123,9 +123,9 @@ func (w *world) graveyard(sandboxes, events int) {
 	}
 }
 
-// TestSeveralEnginesPurgeTheSameOnce runs a purge on three engines at the same time. One of them gives up on the way,
+// TestSeveralReconcilersPurgeTheSameOnce runs a purge on three engines at the same time. One of them gives up on the way,
 // and another one finishes later.
-func TestSeveralEnginesPurgeTheSameOnce(t *testing.T) {
+func TestSeveralReconcilersPurgeTheSameOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.graveyard(500, 3)

@@ -117,7 +117,7 @@ func TestSecretsThatChangeWhileTheyArePutArePutAgain(t *testing.T) {
 	})
 }
 
-func TestANewKeySealsSecretsAnew(t *testing.T) {
+func TestANewKeySealsSecretsAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment(withSecret)
 		if n, err := w.engine.ResealSecrets(w.Context()); n != 0 || err != nil {

@@ -142,7 +142,7 @@ func TestTheLedgerHoldsNoValueOfASessionInClear(t *testing.T) {
 	})
 }
 
-func TestVariablesOfSessionsAreSealedAnew(t *testing.T) {
+func TestVariablesOfSessionsAreSealedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		w.acquire(ann)

@@ -18,9 +18,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// TestSeveralEnginesTellOfAThresholdOnce makes engines with separate stores find a spent budget at the same time, by
+// TestSeveralReconcilersReportAThresholdOnce makes engines with separate stores find a spent budget at the same time, by
 // checks and by refused acquires.
-func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
+func TestSeveralReconcilersReportAThresholdOnce(t *testing.T) {
 	t.Parallel()
 	for name, fresh := range databases {
 		t.Run(name, func(t *testing.T) {
@@ -92,8 +92,8 @@ func TestSeveralEnginesTellOfAThresholdOnce(t *testing.T) {
 	}
 }
 
-// TestUseTellsOfThresholdsInEveryMonth makes a lease spend the budget of a month, and another lease that of the next.
-func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
+// TestUseReportsThresholdsInEveryMonth makes a lease spend the budget of a month, and another lease that of the next.
+func TestUseReportsThresholdsInEveryMonth(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close() // nothing works meanwhile
 		later(time.Until(time.Date(2000, 1, 31, 20, 0, 0, 0, time.UTC)))
@@ -138,9 +138,9 @@ func TestUseTellsOfThresholdsInEveryMonth(t *testing.T) {
 	})
 }
 
-// TestWhatTheLastMomentsOfAMonthCostIsToldOf reaches a threshold two minutes before a month ends, between two checks of
+// TestWhatTheLastMomentsOfAMonthCostIsReported reaches a threshold two minutes before a month ends, between two checks of
 // the budgets.
-func TestWhatTheLastMomentsOfAMonthCostIsToldOf(t *testing.T) {
+func TestWhatTheLastMomentsOfAMonthCostIsReported(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.close()
 		later(time.Until(time.Date(2000, 1, 31, 20, 5, 0, 0, time.UTC)))

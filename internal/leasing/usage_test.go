@@ -646,8 +646,8 @@ func (m *meter) checkSequence(s *ledger.Sandbox, periods []accounting.UsagePerio
 	}
 }
 
-// TestACommandTellsWhatItsSandboxHasUsed: CPU time is counted at a command's end, without a request to the backend.
-func TestACommandTellsWhatItsSandboxHasUsed(t *testing.T) {
+// TestACommandReportsWhatItsSandboxHasUsed: CPU time is counted at a command's end, without a request to the backend.
+func TestACommandReportsWhatItsSandboxHasUsed(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()
 		l := w.acquire(ann)

@@ -18,7 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/relay"
 )
 
-func TestARelayThatIsKilledUnderLoadGoesOnWithEverySandbox(t *testing.T) {
+func TestARelayThatIsKilledUnderLoadContinuesWithEverySandbox(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
 	running := killable(t, root)

@@ -102,7 +102,7 @@ func TestASecondResourceOfTheSameRunHasItsOwnOwner(t *testing.T) {
 	}
 }
 
-func TestReplacingAnObjectBeginsAnew(t *testing.T) {
+func TestReplacingAnObjectStartsAgain(t *testing.T) {
 	t.Parallel()
 	j := journal.In(t.TempDir())
 	a := lease("did:plc:a::game")

@@ -199,7 +199,7 @@ func TestAFindingIsListedByTheClosestThatItNames(t *testing.T) {
 	}
 }
 
-func TestOnlyObjectsOfThisProviderAreTold(t *testing.T) {
+func TestOnlyObjectsOfThisProviderAreReported(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t,
 		strings.ReplaceAll(plan(object("sandbox_lease", "a", `{"actions": ["create"], "before": null, "after": {}}`), ""),

@@ -37,8 +37,8 @@ func call[V any](f func(V), v V) {
 	}
 }
 
-// TestAnObserverIsToldNothingThatAClientNames acts like a client that tries to create many series.
-func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
+// TestAnObserverGetsNothingThatAClientNames acts like a client that tries to create many series.
+func TestAnObserverGetsNothingThatAClientNames(t *testing.T) {
 	t.Parallel()
 	const hostile = "zzz-hostile"
 	var mu sync.Mutex
@@ -94,7 +94,7 @@ func TestAnObserverIsToldNothingThatAClientNames(t *testing.T) {
 	}
 }
 
-func TestAnObserverIsToldWhatBecameOfConditionsAndWhyRequestsWereRefused(t *testing.T) {
+func TestAnObserverGetsTheOutcomeOfConditionsAndWhyRequestsWereRefused(t *testing.T) {
 	t.Parallel()
 	told := make(chan string, 10) // the observer hears of a request after its answer
 	w := newWorld(t, func(c *api.Config) {

@@ -202,7 +202,7 @@ func unlimited(refused answer) []string {
 	return nil
 }
 
-func TestTheDocumentTellsScopes(t *testing.T) {
+func TestTheDocumentNamesScopes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	doc := want[openAPI](w, w.do("GET", "/openapi.json", "", "Authorization", ""), 200)

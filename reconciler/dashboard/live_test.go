@@ -71,7 +71,7 @@ func (w *world) wantChange(f *followed, of string) {
 	}
 }
 
-func TestAPageIsToldOfWhatChangesAndOfNothingElse(t *testing.T) {
+func TestAPageHearsOfWhatChangesAndOfNothingElse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	l, _ := w.game()
@@ -94,8 +94,8 @@ func TestAPageIsToldOfWhatChangesAndOfNothingElse(t *testing.T) {
 	}
 }
 
-// TestAPageThatWasReadBeforeAChangeIsToldOfItWhenItFollows: no change between reading and following is lost.
-func TestAPageThatWasReadBeforeAChangeIsToldOfItWhenItFollows(t *testing.T) {
+// TestAPageThatWasReadBeforeAChangeHearsOfItWhenItFollows: no change between reading and following is lost.
+func TestAPageThatWasReadBeforeAChangeHearsOfItWhenItFollows(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	l, _ := w.game()

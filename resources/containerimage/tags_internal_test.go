@@ -7,7 +7,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/types"
 )
 
-func TestOneTagAndSeveralAreToldApart(t *testing.T) {
+func TestOneTagAndSeveralAreDistinguished(t *testing.T) {
 	t.Parallel()
 	m := &Model{Name: types.StringValue("player"), ImageID: types.StringValue("sha256:1")}
 	for says, lost := range map[string][]string{

@@ -8,7 +8,7 @@ import (
 )
 
 // A plan warns when 80 % of a budget is spent, and with other words when all of it is spent.
-func TestABudgetThatIsNearlySpentIsTold(t *testing.T) {
+func TestABudgetThatIsNearlySpentIsReported(t *testing.T) {
 	t.Parallel()
 	for spent, says := range map[sandbox.NanoUSD]string{
 		0:     "",

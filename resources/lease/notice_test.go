@@ -72,7 +72,7 @@ func TestOnlyDriftRemovesALease(t *testing.T) {
 	}
 }
 
-func TestEndIsToldOnce(t *testing.T) {
+func TestEndIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	m, l := known()
 	if diags := notices(l, &m); len(diags) != 0 {

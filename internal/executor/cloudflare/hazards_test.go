@@ -25,13 +25,13 @@ import (
 // testHazards causes the failures of Durable Objects and containers at Cloudflare that are possible here.
 func testHazards(w *world) {
 	w.each(map[string]func(*world){
-		"a container that dies is told apart, and wakes anew": crash,
-		"one that dies under a command":                       crashUnderCommand,
-		"a caller that dies lets the sandbox fall asleep":     callerDies,
-		"a detached command whose caller dies keeps it awake": detachedCallerDies,
-		"no stop waits for the reader of a copy":              unreadCopyStopped,
-		"no kill waits for the reader of a copy":              unreadCopyKilled,
-		"ids in capitals lead nowhere":                        otherCase,
+		"a container that dies is distinguished, and starts again": crash,
+		"one that dies under a command":                            crashUnderCommand,
+		"a caller that dies lets the sandbox fall asleep":          callerDies,
+		"a detached command whose caller dies keeps it awake":      detachedCallerDies,
+		"no stop waits for the reader of a copy":                   unreadCopyStopped,
+		"no kill waits for the reader of a copy":                   unreadCopyKilled,
+		"ids in capitals lead nowhere":                             otherCase,
 	})
 }
 

@@ -15,12 +15,12 @@ import (
 // testObserve checks what can be observed of sandboxes without touching them.
 func testObserve(w *world) {
 	w.each(map[string]func(*world){
-		"what stands is listed":                  listed,
-		"a lease has one row, of its last life":  leaseRows,
-		"a sample is of what runs, and no use":   sampled,
-		"what expires by itself is told to D1":   expired,
-		"so is what expires asleep":              expiredAsleep,
-		"more sandboxes than one page are there": manyListed,
+		"what runs is listed":                     listed,
+		"a lease has one row, of its last life":   leaseRows,
+		"a sample is of what runs, and no use":    sampled,
+		"what expires by itself is written to D1": expired,
+		"so is what expires asleep":               expiredAsleep,
+		"more sandboxes than one page are there":  manyListed,
 	})
 }
 

@@ -229,7 +229,7 @@ func TestACompanionThatIsNeverHealthyFailsItsLease(t *testing.T) {
 	}
 }
 
-func TestACompanionThatEndsLaterIsFailedAndItsLeaseGoesOn(t *testing.T) {
+func TestACompanionThatEndsLaterIsFailedAndItsLeaseContinues(t *testing.T) {
 	t.Parallel()
 	w := newCompanionWorld(t, func(c *sandbox.Companion, _ *sandbox.EnvironmentSpec) {
 		c.Command = []string{"sh", "-c", "httpd -p 127.0.0.1:8800; echo >index.html; " +

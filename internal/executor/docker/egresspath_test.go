@@ -104,7 +104,7 @@ func TestAPooledSandboxGoesOutForTheAgentThatGetsIt(t *testing.T) {
 }
 
 // A remote engine may be on another machine: calls to the gateway go through it.
-func TestTheGatewayOfARemoteEngineIsToldThroughTheEngine(t *testing.T) {
+func TestTheGatewayOfARemoteEngineIsReachedThroughTheEngine(t *testing.T) {
 	t.Parallel()
 	r, line := newRestricted(t), dockertest.NewCuttableProxy(t)
 	r.config.Host = line.Host()

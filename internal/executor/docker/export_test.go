@@ -54,7 +54,7 @@ func TestASandboxWhoseExportDiesIsWokenByAnother(t *testing.T) {
 	w.wantState(t, h, sandbox.StateRunning)
 }
 
-func TestAnExportThatCannotLetItsSandboxGoOnSaysSo(t *testing.T) {
+func TestAnExportThatCannotLetItsSandboxContinueSaysSo(t *testing.T) {
 	t.Parallel()
 	w, p := newWorld(t, dockertest.Busybox(t)), dockertest.NewProxy(t)
 	x, err := docker.New(docker.Config{Host: p.Host()})

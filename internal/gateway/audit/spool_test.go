@@ -52,7 +52,7 @@ func readAll(t *testing.T, s *audit.Spool, from audit.Position) (records []strin
 	}
 }
 
-func TestAReaderGoesOnWhereItWasAcrossRuns(t *testing.T) {
+func TestAReaderContinuesWhereItWasAcrossRuns(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "attempts")
 	now := time.Unix(1_800_000_000, 0)

@@ -164,7 +164,7 @@ func TestAGatewayRefusesUntilItHasSettings(t *testing.T) {
 	}
 }
 
-func TestAGatewayThatStartsAgainGoesOn(t *testing.T) {
+func TestAGatewayThatStartsAgainContinues(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
 	g := start(t, root)
@@ -258,7 +258,7 @@ func TestOnlyASandboxsOwnDirectoryIsOpenToIt(t *testing.T) {
 	}
 }
 
-func TestAttemptsAreToldToAReaderThatComesLater(t *testing.T) {
+func TestAReaderThatComesLaterGetsTheAttempts(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
 	g := start(t, root)

@@ -57,7 +57,7 @@ func callLLM(t *testing.T, root string) string {
 	return res.Header.Get(llm.ReasonHeader)
 }
 
-func TestLLMRoutesAreSetAndTheirCallsAreTold(t *testing.T) {
+func TestLLMRoutesAreSetAndTheirCallsAreReported(t *testing.T) {
 	t.Parallel()
 	root := newRoot(t)
 	g := start(t, root)

@@ -126,7 +126,7 @@ func TestRunningCallsReserveWhatTheyCanUse(t *testing.T) {
 	}
 }
 
-func TestTheBudgetIsForAllRoutesAndMonthsGoOnWithWhatIsLeft(t *testing.T) {
+func TestTheBudgetIsForAllRoutesAndMonthsContinueWithWhatIsLeft(t *testing.T) {
 	t.Parallel()
 	c, option := at("2026-11-30T23:59:00Z")
 	w := newWorld(t, option)

@@ -17,7 +17,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-func TestPlainRequestsAreWrittenAnewForTheirHost(t *testing.T) {
+func TestPlainRequestsAreRewrittenForTheirHost(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ request, want string }{
 		"as it came": {"GET http://good.example/a%2Fb?q=1;2&%zz HTTP/1.1\r\nHost: good.example\r\n\r\n",

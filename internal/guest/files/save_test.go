@@ -104,7 +104,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-func TestFingerprintTellsEveryChange(t *testing.T) {
+func TestFingerprintChangesWithEveryChange(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file := filepath.Join(dir, "workspace", "f")

@@ -283,8 +283,8 @@ func TestProgramsThatStopAreNoReasonToRefuse(t *testing.T) {
 	t.Logf("the slowest of 50 took %s", slowest)
 }
 
-// TestAVerifierGoesOnAfterASuspension suspends the sandbox with its programs while a verifier runs.
-func TestAVerifierGoesOnAfterASuspension(t *testing.T) {
+// TestAVerifierContinuesAfterASuspension suspends the sandbox with its programs while a verifier runs.
+func TestAVerifierContinuesAfterASuspension(t *testing.T) {
 	b := start(t, options{})
 	b.run(t,
 		"(i=0; while :; do i=$((i+1)); echo $i > c; mv c count; done) >/dev/null 2>&1 & until [ -e count ]; do :; done")

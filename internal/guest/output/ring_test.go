@@ -83,7 +83,7 @@ func TestALogKeepsItsLatestBytesUnderTheirOffsets(t *testing.T) {
 	}
 }
 
-func TestALogThatCannotBeKeptGoesOnOnceItCan(t *testing.T) {
+func TestALogThatCannotBeKeptContinuesOnceItCan(t *testing.T) {
 	t.Parallel()
 	r, reader := testRing(t, 8, 0)
 	write(t, r, "abc")

@@ -88,8 +88,8 @@ func TestTheStateOfAShellIsBounded(t *testing.T) {
 	}
 }
 
-// TestEveryShellTells runs the trap in each shell of this machine, with a program in the guest's place.
-func TestEveryShellTells(t *testing.T) {
+// TestEveryShellReportsItsState runs the trap in each shell of this machine, with a program in the guest's place.
+func TestEveryShellReportsItsState(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"sh", "dash", "bash", "busybox"} {
 		path, err := exec.LookPath(name)

@@ -108,7 +108,7 @@ ENV PATH="${PATH}:/tools"
 	}
 }
 
-func TestADockerfileGoesOnFromItsLastStage(t *testing.T) {
+func TestADockerfileContinuesFromItsLastStage(t *testing.T) {
 	t.Parallel()
 	for dockerfile, want := range map[string]string{
 		"FROM a AS x\nFROM --platform=linux/amd64 b\nRUN <<E\nFROM c\nE\n": "FROM a AS x\n" +

@@ -107,8 +107,8 @@ func wantRescued(t *testing.T, path, id string) {
 	}))
 }
 
-// TestALedgerThatIsPutBackGoesOn moves the file away and back.
-func TestALedgerThatIsPutBackGoesOn(t *testing.T) {
+// TestALedgerThatIsPutBackContinues moves the file away and back.
+func TestALedgerThatIsPutBackContinues(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")
 	s := ledgertest.Open(t, "sqlite://"+path, ledger.Options{})

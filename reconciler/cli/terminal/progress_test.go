@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-func TestProgressIsToldOfWhatTakesMoreThanASecond(t *testing.T) {
+func TestProgressIsReportedOfWhatTakesMoreThanASecond(t *testing.T) {
 	t.Parallel()
 	for took, want := range map[time.Duration]string{
 		900 * time.Millisecond:  "",

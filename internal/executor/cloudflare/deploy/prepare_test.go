@@ -216,9 +216,9 @@ var otherName = cloudflare.DeploymentName("ledgerofanother2", "catan-7")
 
 func digest(ref string) string { return ref[strings.LastIndex(ref, "@")+1:] }
 
-// TestAPreparationThatBreaksOffGoesOn breaks a preparation at every request, before and after the request is carried
+// TestAPreparationThatBreaksOffContinues breaks a preparation at every request, before and after the request is carried
 // out. A short run tests only one of both.
-func TestAPreparationThatBreaksOffGoesOn(t *testing.T) {
+func TestAPreparationThatBreaksOffContinues(t *testing.T) {
 	t.Parallel()
 	o := newOrigin(t)
 	ref := o.putGame("broken")
