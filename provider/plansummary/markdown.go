@@ -72,28 +72,28 @@ func drift(drifted, planned []*tfjson.ResourceChange) string {
 	if len(drifted) == 0 {
 		return ""
 	}
-	rows := "### Drift\n\n| object | what was found | next |\n|---|---|---|\n"
+	var rows []row
 	for _, c := range drifted {
 		found := "vanished"
 		if !c.Change.Actions.Delete() {
 			found = strings.Join(differences(c.Change), "<br>")
 		}
-		rows += fmt.Sprintf("| %s | %s | %s |\n", code(c.Address), found, next(c.Address, planned))
+		rows = append(rows, ofType(c, found+" | "+next(c.Address, planned)))
 	}
-	return rows
+	return "### Drift\n\n| object | what was found | next |\n|---|---|---|\n" + fold(rows)
 }
 
 func changes(planned []*tfjson.ResourceChange) string {
-	rows := ""
+	var rows []row
 	for _, c := range planned {
 		if !c.Change.Actions.NoOp() {
-			rows += fmt.Sprintf("| %s | %s |\n", code(c.Address), action(c.Change.Actions))
+			rows = append(rows, ofType(c, action(c.Change.Actions)))
 		}
 	}
-	if rows == "" {
+	if len(rows) == 0 {
 		return ""
 	}
-	return "### Changes\n\n| object | action |\n|---|---|\n" + rows
+	return "### Changes\n\n| object | action |\n|---|---|\n" + fold(rows)
 }
 
 // next returns the planned action for an object.

@@ -106,6 +106,28 @@ func TestManyEndsAreCounted(t *testing.T) {
 	}
 }
 
+// A hundred leases that vanished, and are leased again, are one row of drift and one of changes.
+func TestManyChangesAreCounted(t *testing.T) {
+	t.Parallel()
+	var vanished, planned []string
+	for i := range 100 {
+		name := fmt.Sprintf("l%02d", i)
+		vanished = append(vanished, object("sandbox_lease", name, `{"actions": ["delete"], "before": {}, "after": null}`))
+		planned = append(planned, object("sandbox_lease", name, `{"actions": ["create"], "before": null, "after": {}}`))
+	}
+	planned = append(planned, object("sandbox_environment", "game", `{"actions": ["create"], "before": null, "after": {}}`))
+	got, err := summarize(t, plan(strings.Join(planned, ","), strings.Join(vanished, ",")))
+	const all = "| 100 `sandbox_lease`: `sandbox_lease.l00`, `sandbox_lease.l01`, `sandbox_lease.l02` and 97 more | "
+	for _, line := range []string{all + "vanished | create |", all + "create |", "| `sandbox_environment.game` | create |"} {
+		if !strings.Contains(got, line+"\n") {
+			t.Errorf("no line is %s in\n%s", line, got)
+		}
+	}
+	if lines := strings.Count(got, "\n"); err != nil || lines > 20 {
+		t.Errorf("%d lines (%v):\n%s", lines, err, got)
+	}
+}
+
 func TestSensitiveValuesAreNotShown(t *testing.T) {
 	t.Parallel()
 	got, err := summarize(t, plan("", object("sandbox_lease", "a",
