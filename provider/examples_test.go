@@ -286,9 +286,7 @@ func TestAccExamplesOfNewerCLIs(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	tf := terraform(t, "provider \"sandbox\" {}\n")
-	if !regexp.MustCompile(`(?m)^Terraform v1\.(1[4-9]|[2-9]\d)\.`).MatchString(tf.Run("version")) {
-		t.Skip("terraform query and actions came with Terraform 1.14")
-	}
+	needQuery(t, tf)
 	w.Watch(tf.LedgerURL())
 	catan(t, w, tf.LedgerURL())
 	for _, example := range []string{

@@ -2,6 +2,9 @@ package provider_test
 
 import (
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -119,4 +122,37 @@ action "sandbox_expire" "ann" {
 			},
 		},
 	})
+}
+
+// needQuery skips a test on CLIs without terraform query and actions.
+func needQuery(t *testing.T, tf *providertest.CLI) {
+	t.Helper()
+	if !regexp.MustCompile(`(?m)^Terraform v1\.(1[4-9]|[2-9]\d)\.`).MatchString(tf.Run("version")) {
+		t.Skip("terraform query and actions came with Terraform 1.14")
+	}
+}
+
+// The configuration that terraform query writes plans nothing but imports.
+func TestAccAQueryWritesConfiguration(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	second := terraform(t, w.Embedded())
+	needQuery(t, second)
+	first := terraform(t, w.Embedded()+environment(w)+lease("ann", "labels = { role = \"trader\" }")+lease("bob", ""))
+	first.Run("apply", "-auto-approve", "-input=false")
+	second.Write("found.tfquery.hcl", `
+list "sandbox_environment" "all" { provider = sandbox }
+list "sandbox_lease" "all" { provider = sandbox }
+`)
+	second.Run("query", "-generate-config-out=found.tf")
+	p := second.Plan()
+	imports := slices.Collect(maps.Values(p.Changes))
+	if !slices.Equal(imports, []string{"import", "import", "import"}) || len(p.Diagnostics) != 0 {
+		t.Fatalf("with the configuration that the query wrote, the plan is %+v:\n%s", p, second.Read("found.tf"))
+	}
+	second.Run("apply", "-auto-approve", "-input=false")
+	if p := second.Plan(); len(p.Changes) != 0 {
+		t.Errorf("after the import the plan is %v", p.Changes)
+	}
+	first.Run("destroy", "-auto-approve", "-input=false")
 }
