@@ -85,7 +85,8 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	object := journaled(svc.LedgerID, m.Name.ValueString())
 	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, svc.LedgerID, object.ID)...)
-	owner, _ := r.Provider.Begin(ctx, object)
+	owner, _, diags := r.Provider.Begin(object)
+	resp.Diagnostics.Append(diags...)
 	env, err := create(ctx, svc, sandbox.PutEnvironment{
 		ID: m.Name.ValueString(), Owner: owner, Epoch: m.Epoch.ValueInt64(), EnvironmentSpec: spec,
 		SecretValues: values, CreateOnly: true,

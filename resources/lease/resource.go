@@ -74,8 +74,9 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	entry := journaled(svc.LedgerID, sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID))
 	resp.Diagnostics.Append(configured.IdentifyIn(ctx, resp.Identity, svc.LedgerID, entry.ID)...)
-	var resumed bool
-	ask.Owner, resumed = r.Provider.Begin(ctx, entry)
+	owner, resumed, diags := r.Provider.Begin(entry)
+	ask.Owner = owner
+	resp.Diagnostics.Append(diags...)
 	r.Provider.Changed(entry.ID)
 	lease, err := acquire(ctx, svc, ask, resumed)
 	switch {
