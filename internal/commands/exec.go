@@ -158,7 +158,7 @@ func (v *Service) beginExec(ctx context.Context, r sandbox.LeaseRef,
 		c.row.ID = req.ID
 	}
 	c.req, c.rec = req, output.NewRecording(req, v.Outputs.KeepsMore())
-	c.use, err = v.Core.Hold(ctx, r, useTTL, func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error {
+	c.use, err = v.Core.BeginUse(ctx, r, useTTL, func(tx *ledger.Tx, s *ledger.Sandbox, holder string) error {
 		if err := c.checkBackend(s); err != nil {
 			return err
 		}

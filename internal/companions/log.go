@@ -21,7 +21,7 @@ func (v *Service) ReadCompanion(ctx context.Context, l sandbox.CompanionLogReque
 	if err := v.mustHave(ctx, l); err != nil { // before the sandbox is woken
 		return sandbox.ProcessLog{}, err
 	}
-	u, err := v.Core.Hold(ctx, l.LeaseRef, lifecycle.ClaimTTL, nil)
+	u, err := v.Core.BeginUse(ctx, l.LeaseRef, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return sandbox.ProcessLog{}, err
 	}

@@ -40,7 +40,7 @@ func (v *Service) ReadFiles(ctx context.Context, r sandbox.LeaseRef, path string
 // openFiles returns a path as a tar stream, after begin has read from it.
 func (v *Service) openFiles(ctx context.Context, r sandbox.LeaseRef, path string,
 	begin func(tar io.Reader) error) (io.ReadCloser, error) {
-	u, err := v.core.Hold(ctx, r, lifecycle.ClaimTTL, nil)
+	u, err := v.core.BeginUse(ctx, r, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +185,7 @@ func (v *Service) RemoveFile(ctx context.Context, r sandbox.LeaseRef, f sandbox.
 // onFiles works on the files of a lease's sandbox while it holds the sandbox. changes means that do may change /data.
 func (v *Service) onFiles(ctx context.Context, r sandbox.LeaseRef, changes bool,
 	work func(x driver.Executor, h driver.Handle) error) error {
-	u, err := v.core.Hold(ctx, r, lifecycle.ClaimTTL, nil)
+	u, err := v.core.BeginUse(ctx, r, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return err
 	}

@@ -66,8 +66,8 @@ func fillPool(b *testing.B, engine *leasing.Service) {
 	if err := engine.ReconcilePools(b.Context()); err != nil {
 		b.Fatal(err)
 	}
-	ids, _, err := engine.Due(b.Context(), sandbox.Docker, 100)
-	for ; err == nil && len(ids) > 0; ids, _, err = engine.Due(b.Context(), sandbox.Docker, 100) {
+	ids, _, err := engine.ListDue(b.Context(), sandbox.Docker, 100)
+	for ; err == nil && len(ids) > 0; ids, _, err = engine.ListDue(b.Context(), sandbox.Docker, 100) {
 		for _, id := range ids {
 			if err := engine.Work(b.Context(), id); err != nil {
 				b.Fatal(err)

@@ -33,7 +33,7 @@ func TestAClockThatIsSetEndsNoLeaseEarlyOrLate(t *testing.T) {
 	t.Cleanup(func() { _ = engine.Close() })
 	work := func() {
 		t.Helper()
-		ids, _, err := engine.Due(t.Context(), sandbox.Docker, sandbox.MaxPage)
+		ids, _, err := engine.ListDue(t.Context(), sandbox.Docker, sandbox.MaxPage)
 		for _, id := range ids {
 			if err == nil {
 				err = engine.Work(t.Context(), id)
@@ -119,7 +119,7 @@ func TestAClockThatIsSetAfterARestoreKeepsSandboxesApart(t *testing.T) {
 				t.Helper()
 				for range 3 {
 					err := engine.ReconcilePools(t.Context())
-					ids, _, dueErr := engine.Due(t.Context(), sandbox.Docker, sandbox.MaxPage)
+					ids, _, dueErr := engine.ListDue(t.Context(), sandbox.Docker, sandbox.MaxPage)
 					for _, id := range ids {
 						err = errors.Join(err, engine.Work(t.Context(), id))
 					}

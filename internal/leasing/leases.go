@@ -184,7 +184,7 @@ func (e *Service) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease,
 
 // Wake implements service.Leases. It counts as activity, because a woken sandbox is about to be used.
 func (e *Service) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	u, err := e.Hold(ctx, r, lifecycle.ClaimTTL, nil)
+	u, err := e.BeginUse(ctx, r, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return sandbox.Lease{}, err
 	}

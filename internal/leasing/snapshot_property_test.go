@@ -250,7 +250,7 @@ func (h *chronicle) pass(d time.Duration) {
 	end := h.now.Add(d)
 	h.expect(h.engine.Resync(h.Context(), sandbox.Docker))
 	for {
-		ids, next, err := h.engine.Due(h.Context(), sandbox.Docker, sandbox.MaxPage)
+		ids, next, err := h.engine.ListDue(h.Context(), sandbox.Docker, sandbox.MaxPage)
 		h.expect(err)
 		for _, id := range ids {
 			// The lease shows a crash during a step.

@@ -363,7 +363,7 @@ func (m *meter) work() {
 	m.Helper()
 	for {
 		m.allow(m.engine.ReconcilePools(m.Context()))
-		ids, _, err := m.engine.Due(m.Context(), sandbox.Docker, sandbox.MaxPage)
+		ids, _, err := m.engine.ListDue(m.Context(), sandbox.Docker, sandbox.MaxPage)
 		m.allow(err)
 		if len(ids) == 0 {
 			return

@@ -33,7 +33,7 @@
 //
 // # Uses
 //
-// A package that works in sandboxes holds one by Core.Hold, which wakes it and returns a Use. While the use lasts, the
+// A package that works in sandboxes holds one by Core.BeginUse, which wakes it and returns a Use. While the use lasts, the
 // lease is active. Use.On returns the backend, and Use.Leave ends the use and records its result.
 //
 // # The protocol

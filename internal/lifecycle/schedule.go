@@ -25,12 +25,12 @@ func (c *Core) Backends() []sandbox.Backend {
 func (c *Core) Changed() <-chan struct{}   { return c.store.Changed() }
 func (c *Core) Scheduled() <-chan struct{} { return c.store.Scheduled() }
 
-// Now is the ledger's clock, which Due uses. It may differ from the host's clock.
+// Now is the ledger's clock, which ListDue uses. It may differ from the host's clock.
 func (c *Core) Now() time.Time { return c.now() }
 
-// Due returns up to limit due sandboxes of a backend, and when the next one is due (zero time: none). A backend that is
+// ListDue returns up to limit due sandboxes of a backend, and when the next one is due (zero time: none). A backend that is
 // not connected has none.
-func (c *Core) Due(ctx context.Context, b sandbox.Backend, limit int) (ids []string, next time.Time, err error) {
+func (c *Core) ListDue(ctx context.Context, b sandbox.Backend, limit int) (ids []string, next time.Time, err error) {
 	x, err := c.BackendFor(b)
 	if err != nil {
 		return nil, time.Time{}, err

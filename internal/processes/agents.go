@@ -48,7 +48,7 @@ func (v *Service) Connect(ctx context.Context, r sandbox.ProcessRef) (net.Conn, 
 	if err != nil {
 		return nil, err
 	}
-	u, err := v.Core.Hold(ctx, r.LeaseRef, lifecycle.ClaimTTL, nil)
+	u, err := v.Core.BeginUse(ctx, r.LeaseRef, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		leave()
 		return nil, err

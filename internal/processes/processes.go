@@ -65,7 +65,7 @@ func (v *Service) StartProcess(ctx context.Context, r sandbox.LeaseRef,
 	}
 	var run *processRun
 	var view sandbox.Process
-	u, err := v.Core.Hold(ctx, r, lifecycle.ClaimTTL, func(tx *ledger.Tx, s *ledger.Sandbox, _ string) error {
+	u, err := v.Core.BeginUse(ctx, r, lifecycle.ClaimTTL, func(tx *ledger.Tx, s *ledger.Sandbox, _ string) error {
 		run = nil
 		p, err := newProcess(tx, s, spec)
 		if err == nil && p.State == sandbox.ProcessPending && p.DueAt <= tx.Now {
@@ -200,7 +200,7 @@ func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbo
 	if err != nil || !p.State.Live() {
 		return domainOf(p), err
 	}
-	u, err := v.Core.Hold(ctx, r.LeaseRef, lifecycle.ClaimTTL, nil)
+	u, err := v.Core.BeginUse(ctx, r.LeaseRef, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return sandbox.Process{}, err
 	}

@@ -21,8 +21,8 @@ const (
 	stopTakes = 10 * time.Second
 	// followFor bounds one call that waits for a process: a backend may hang.
 	followFor = time.Hour
-	// tendBatch limits the due processes of one pass.
-	tendBatch = 100
+	// reconcileBatch limits the due processes of one pass.
+	reconcileBatch = 100
 )
 
 // Prepare implements lifecycle.Preparer: a sandbox gets the processes that its environment declares when it becomes
@@ -155,7 +155,7 @@ func (v *Service) tend(ctx context.Context, sandboxID string) (looked micro.Time
 	var due []execs.Process
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		looked = tx.Now
-		due, err = execs.In(tx).DueProcesses(v.Core.InReach(), sandboxID, tendBatch)
+		due, err = execs.In(tx).DueProcesses(v.Core.InReach(), sandboxID, reconcileBatch)
 		return err
 	})
 	for i := range due {

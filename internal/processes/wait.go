@@ -50,7 +50,7 @@ func (v *Service) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (sandb
 // waitAwake waits for a process, and keeps its sandbox awake meanwhile.
 func (v *Service) waitAwake(ctx context.Context, w sandbox.ProcessWait,
 	pattern *regexp.Regexp) (got sandbox.ProcessWaited, err error) {
-	u, err := v.Core.Hold(ctx, w.LeaseRef, lifecycle.ClaimTTL, nil)
+	u, err := v.Core.BeginUse(ctx, w.LeaseRef, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return got, err
 	}
@@ -250,7 +250,7 @@ func (v *Service) ReadProcess(ctx context.Context, l sandbox.LogRequest) (sandbo
 	if _, _, err := v.readProcessRow(ctx, l.ProcessRef); err != nil { // no sandbox is woken for it
 		return sandbox.ProcessLog{}, err
 	}
-	u, err := v.Core.Hold(ctx, l.LeaseRef, lifecycle.ClaimTTL, nil)
+	u, err := v.Core.BeginUse(ctx, l.LeaseRef, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return sandbox.ProcessLog{}, err
 	}

@@ -137,7 +137,7 @@ func (v *Service) ended(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sand
 // collect reads the repository out of the sandbox.
 func (v *Service) collect(ctx context.Context, r sandbox.LeaseRef,
 	began sandbox.WorkspaceReady) (*gitmirror.Collected, error) {
-	u, err := v.Core.Hold(ctx, r, lifecycle.ClaimTTL, nil)
+	u, err := v.Core.BeginUse(ctx, r, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ func (d *dispatcher) run(ctx context.Context) {
 	l := d.loop
 	for ctx.Err() == nil {
 		scheduled := l.leases.Scheduled()
-		ids, next, err := l.leases.Due(ctx, d.backend, l.c.Workers*2+d.rested())
+		ids, next, err := l.leases.ListDue(ctx, d.backend, l.c.Workers*2+d.rested())
 		if l.passed(ctx, PassDue, d.backend, err) {
 			l.c.Logger.Error("loop: listing due sandboxes", "backend", d.backend, "error", err)
 		}

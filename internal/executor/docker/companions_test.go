@@ -402,7 +402,7 @@ func TestSandboxesOfAWarmPoolHaveTheirCompanions(t *testing.T) {
 	})
 	must(t, w.ReconcilePools(t.Context()))
 	eventually(t, "a sandbox waits", func() bool {
-		ids, _, err := w.Due(t.Context(), sandbox.Docker, sandbox.MaxPage)
+		ids, _, err := w.ListDue(t.Context(), sandbox.Docker, sandbox.MaxPage)
 		must(t, err)
 		for _, id := range ids {
 			must(t, w.Work(t.Context(), id))

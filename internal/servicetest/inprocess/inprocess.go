@@ -201,7 +201,7 @@ func advance(t testing.TB, c *clock, engine *leasing.Service, d time.Duration) {
 		if err := engine.ReconcilePools(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		ids, next, err := engine.Due(t.Context(), sandbox.Docker, sandbox.MaxPage)
+		ids, next, err := engine.ListDue(t.Context(), sandbox.Docker, sandbox.MaxPage)
 		if err != nil {
 			t.Fatal(err)
 		}
