@@ -28,8 +28,8 @@ func (c *Core) Scheduled() <-chan struct{} { return c.store.Scheduled() }
 // Now is the ledger's clock, which ListDue uses. It may differ from the host's clock.
 func (c *Core) Now() time.Time { return c.now() }
 
-// ListDue returns up to limit due sandboxes of a backend, and when the next one is due (zero time: none). A backend that is
-// not connected has none.
+// ListDue returns up to limit due sandboxes of a backend, and when the next one is due (zero time: none). A backend
+// that is not connected has none.
 func (c *Core) ListDue(ctx context.Context, b sandbox.Backend, limit int) (ids []string, next time.Time, err error) {
 	x, err := c.BackendFor(b)
 	if err != nil {
