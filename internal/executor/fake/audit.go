@@ -18,7 +18,7 @@ func (x *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 	}
 	defer x.mu.Unlock()
 	var checks []sandbox.AuditCheck
-	for _, b := range x.boxes {
+	for _, b := range x.containers {
 		if b.spec.LedgerID != ledgerID {
 			continue
 		}
@@ -39,7 +39,7 @@ func (x *Executor) Audit(ctx context.Context, ledgerID string) ([]sandbox.AuditC
 func (x *Executor) Weaken(sandboxID, finding string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if b, ok := x.boxes[sandboxID]; ok {
+	if b, ok := x.containers[sandboxID]; ok {
 		b.weakened = finding
 	}
 }

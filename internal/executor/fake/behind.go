@@ -42,7 +42,7 @@ func (x *Executor) HangOne(sandboxID string) (heal func()) {
 	set := func(c chan struct{}) {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		if b, ok := x.boxes[sandboxID]; ok {
+		if b, ok := x.containers[sandboxID]; ok {
 			b.hung = c
 		}
 	}
@@ -80,7 +80,7 @@ func (x *Executor) Remove(sandboxID string) {
 // Change changes the observation of a sandbox out of band.
 func (x *Executor) Change(sandboxID string, f func(o *driver.Observation)) {
 	x.mu.Lock()
-	if b, ok := x.boxes[sandboxID]; ok {
+	if b, ok := x.containers[sandboxID]; ok {
 		if f(&b.obs); b.obs.State == sandbox.StateStopped {
 			b.forget(x.now())
 		}
@@ -103,7 +103,7 @@ func (x *Executor) Break(ref driver.EnvironmentRef, how string) {
 func (x *Executor) Plant(spec driver.SandboxSpec) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.boxes[spec.SandboxID] = newBox(spec, x.now())
+	x.containers[spec.SandboxID] = newContainer(spec, x.now())
 }
 
 // PlantDependent creates an object out of band. Without a creation time, it is created now.
@@ -127,7 +127,7 @@ func (x *Executor) Objects() map[string]driver.Dependent {
 func (x *Executor) Burn(sandboxID string, d time.Duration) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if b, ok := x.boxes[sandboxID]; ok {
+	if b, ok := x.containers[sandboxID]; ok {
 		b.cpu += d
 		b.record.last().CPUTime += d
 	}
@@ -137,8 +137,8 @@ func (x *Executor) Burn(sandboxID string, d time.Duration) {
 func (x *Executor) Sandboxes() map[string]driver.Observation {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all := make(map[string]driver.Observation, len(x.boxes))
-	for id, b := range x.boxes {
+	all := make(map[string]driver.Observation, len(x.containers))
+	for id, b := range x.containers {
 		all[id] = b.obs
 	}
 	return all
@@ -148,7 +148,7 @@ func (x *Executor) Sandboxes() map[string]driver.Observation {
 func (x *Executor) Spec(sandboxID string) driver.SandboxSpec {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if b, ok := x.boxes[sandboxID]; ok {
+	if b, ok := x.containers[sandboxID]; ok {
 		return b.spec
 	}
 	return driver.SandboxSpec{}

@@ -44,7 +44,7 @@ func (x *Executor) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 
 // used reports whether a sandbox uses an object. The caller must hold mu.
 func (x *machine) used(o driver.Dependent) bool {
-	for _, b := range x.boxes {
+	for _, b := range x.containers {
 		if b.spec.Handle == o.Handle ||
 			o.SandboxID == "" && b.spec.LedgerID == o.LedgerID && b.spec.EnvironmentID == o.EnvironmentID {
 			return true

@@ -21,7 +21,7 @@ const Lacks = "opencode"
 // runner runs commands and processes in sandboxes.
 type runner struct{ *machine }
 
-// command is a command of a box. The box keeps it until it is stopped.
+// command is a command of a container. The container keeps it until it is stopped.
 type command struct {
 	stdin []byte
 	began time.Time
@@ -116,7 +116,7 @@ func (x *runner) Exec(ctx context.Context, h driver.Handle, r sandbox.ExecReques
 func (x *runner) burnt(h driver.Handle) time.Duration {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if b, ok := x.boxes[h.SandboxID]; ok {
+	if b, ok := x.containers[h.SandboxID]; ok {
 		return b.cpu
 	}
 	return 0
@@ -269,14 +269,14 @@ func errEnded(id string) error {
 		WithReason(sandbox.ReasonExecFailed)
 }
 
-// tell wakes callers that wait for a change in a box.
-func (b *box) tell() {
+// tell wakes callers that wait for a change in a container.
+func (b *container) tell() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// forget ends all commands of a stopped or removed box.
-func (b *box) forget(now time.Time) {
+// forget ends all commands of a stopped or removed container.
+func (b *container) forget(now time.Time) {
 	for id, c := range b.commands {
 		c.end(now, nil, 0, sandbox.Errorf(sandbox.UnknownOutcome, "command %s: the sandbox ended meanwhile", id).
 			WithReason(sandbox.ReasonExecFailed))
@@ -295,11 +295,11 @@ func (x *machine) awake(ctx context.Context, op Op, h driver.Handle) error {
 }
 
 // running returns a running sandbox. Without an error, it has locked mu.
-func (x *machine) running(ctx context.Context, op Op, h driver.Handle) (*box, error) {
+func (x *machine) running(ctx context.Context, op Op, h driver.Handle) (*container, error) {
 	if err := x.enterBox(ctx, op, h); err != nil {
 		return nil, err
 	}
-	b, ok := x.boxes[h.SandboxID]
+	b, ok := x.containers[h.SandboxID]
 	switch {
 	case !ok:
 		defer x.mu.Unlock()

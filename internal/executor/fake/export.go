@@ -19,7 +19,7 @@ func (x *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	if err := x.enter(ctx, OpExport, h.Instance); err != nil {
 		return nil, err
 	}
-	b, ok := x.boxes[h.SandboxID]
+	b, ok := x.containers[h.SandboxID]
 	if !ok {
 		x.mu.Unlock()
 		return nil, notFound(h)
@@ -48,7 +48,7 @@ func (x *Executor) ReadDisk(ctx context.Context, h driver.Handle, p string) (io.
 		return nil, err
 	}
 	defer x.mu.Unlock()
-	b, ok := x.boxes[h.SandboxID]
+	b, ok := x.containers[h.SandboxID]
 	switch {
 	case !ok:
 		return nil, notFound(h)
@@ -97,7 +97,7 @@ func (e *export) Read(p []byte) (int, error) {
 func (e *export) unchanged() error {
 	e.x.mu.Lock()
 	defer e.x.mu.Unlock()
-	b, ok := e.x.boxes[e.h.SandboxID]
+	b, ok := e.x.containers[e.h.SandboxID]
 	switch {
 	case !ok:
 		return notFound(e.h)

@@ -91,15 +91,15 @@ type Executor struct {
 type machine struct {
 	now func() time.Time
 
-	late      sync.WaitGroup // reads that outlive their calls
-	mu        sync.Mutex     // guards what follows
-	instance  string
-	boxes     map[string]*box
-	muted     map[string]error // why environments do not answer
-	faults    map[Op]func(ctx context.Context) error
-	watchers  map[*watch]struct{}
-	installed map[driver.EnvironmentRef]bool
-	objects   map[string]driver.Dependent // all objects except sandboxes, by name
+	late       sync.WaitGroup // reads that outlive their calls
+	mu         sync.Mutex     // guards what follows
+	instance   string
+	containers map[string]*container
+	muted      map[string]error // why environments do not answer
+	faults     map[Op]func(ctx context.Context) error
+	watchers   map[*watch]struct{}
+	installed  map[driver.EnvironmentRef]bool
+	objects    map[string]driver.Dependent // all objects except sandboxes, by name
 	// witnesses are the ledgers' numbers on the instance; expected are the numbers that this program knows.
 	witnesses, expected map[string]int64
 	disk                *sandbox.KeptDisk // nil: it keeps no disks
@@ -112,7 +112,7 @@ type machine struct {
 	grace time.Duration
 }
 
-type box struct {
+type container struct {
 	spec driver.SandboxSpec
 	obs  driver.Observation
 	// pooled means that it belongs to no lease yet.
@@ -148,7 +148,7 @@ func New(instance string, now func() time.Time) *Executor {
 		now = time.Now
 	}
 	m := &machine{
-		now: now, instance: instance, boxes: make(map[string]*box), muted: make(map[string]error),
+		now: now, instance: instance, containers: make(map[string]*container), muted: make(map[string]error),
 		faults: make(map[Op]func(context.Context) error), watchers: make(map[*watch]struct{}),
 		installed: make(map[driver.EnvironmentRef]bool), objects: make(map[string]driver.Dependent),
 		witnesses: make(map[string]int64), expected: make(map[string]int64),
@@ -257,7 +257,7 @@ func (x *Executor) Deprovision(ctx context.Context, ref driver.EnvironmentRef) e
 		return err
 	}
 	defer x.mu.Unlock()
-	for _, b := range x.boxes {
+	for _, b := range x.containers {
 		if b.spec.LedgerID == ref.LedgerID && b.spec.EnvironmentID == ref.EnvironmentID {
 			return sandbox.Errorf(sandbox.Conflict, "environment %s still has sandbox %s", ref.EnvironmentID, b.spec.SandboxID)
 		}
@@ -273,12 +273,12 @@ func (x *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	if err := x.enter(ctx, OpSpawn, spec.Instance); err != nil {
 		return err
 	}
-	if _, ok := x.boxes[spec.SandboxID]; !ok {
+	if _, ok := x.containers[spec.SandboxID]; !ok {
 		x.spawned[spec.SandboxID]++
-		x.boxes[spec.SandboxID] = newBox(spec, x.now())
+		x.containers[spec.SandboxID] = newContainer(spec, x.now())
 		x.keep(spec.Handle, driver.DependentWorkspace, driver.DependentData)
 		if spec.AgentDID == "" {
-			x.boxes[spec.SandboxID].pooled = true
+			x.containers[spec.SandboxID].pooled = true
 			x.keep(spec.Handle, driver.DependentLease)
 		}
 	}
@@ -287,8 +287,8 @@ func (x *Executor) Spawn(ctx context.Context, spec driver.SandboxSpec) error {
 	return nil
 }
 
-func newBox(spec driver.SandboxSpec, now time.Time) *box {
-	b := &box{
+func newContainer(spec driver.SandboxSpec, now time.Time) *container {
+	b := &container{
 		spec:     spec,
 		limits:   spec.Limits,
 		usedAt:   now,
@@ -319,7 +319,7 @@ func (x *Executor) Assign(ctx context.Context, spec driver.SandboxSpec) error {
 		return err
 	}
 	defer x.mu.Unlock()
-	b, ok := x.boxes[spec.SandboxID]
+	b, ok := x.containers[spec.SandboxID]
 	switch {
 	case !ok:
 		return notFound(spec.Handle)
@@ -351,7 +351,7 @@ func (x *machine) change(ctx context.Context, op Op, h driver.Handle, to sandbox
 	if err := x.enterBox(ctx, op, h); err != nil {
 		return false, err
 	}
-	b, ok := x.boxes[h.SandboxID]
+	b, ok := x.containers[h.SandboxID]
 	if !ok {
 		x.mu.Unlock()
 		return false, notFound(h)
@@ -396,10 +396,10 @@ func (x *Executor) Kill(ctx context.Context, h driver.Handle) error {
 
 // remove removes a sandbox and ends everything in it.
 func (x *machine) remove(id string) {
-	if b, ok := x.boxes[id]; ok {
+	if b, ok := x.containers[id]; ok {
 		b.forget(x.now())
 		if x.records || x.remembers {
-			r := b.record // a copy, because a pointer into the box would keep it
+			r := b.record // a copy, because a pointer into the container would keep it
 			r.stop(x.now())
 			if !x.records {
 				r.last().RemovedAt = x.now()
@@ -407,7 +407,7 @@ func (x *machine) remove(id string) {
 			x.removed[id] = &r
 		}
 	}
-	delete(x.boxes, id)
+	delete(x.containers, id)
 }
 
 // Inspect implements driver.Executor.
@@ -416,7 +416,7 @@ func (x *Executor) Inspect(ctx context.Context, h driver.Handle) (driver.Observa
 		return driver.Observation{}, err
 	}
 	defer x.mu.Unlock()
-	b, ok := x.boxes[h.SandboxID]
+	b, ok := x.containers[h.SandboxID]
 	if !ok {
 		return driver.Observation{}, notFound(h)
 	}
@@ -441,7 +441,7 @@ func (x *Executor) list(ctx context.Context, has func(driver.Handle) bool) ([]dr
 	}
 	defer x.mu.Unlock()
 	var all []driver.Observation
-	for _, b := range x.boxes {
+	for _, b := range x.containers {
 		if has(b.spec.Handle) {
 			o := x.observed(b)
 			o.Reading = b.reading
@@ -484,7 +484,7 @@ func (x *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 		return driver.Usage{}, err
 	}
 	defer x.mu.Unlock()
-	b, ok := x.boxes[h.SandboxID]
+	b, ok := x.containers[h.SandboxID]
 	if !ok {
 		return driver.Usage{}, notFound(h)
 	}
@@ -495,7 +495,7 @@ func (x *Executor) Usage(ctx context.Context, h driver.Handle) (driver.Usage, er
 	return b.usage(), nil
 }
 
-func (b *box) usage() driver.Usage {
+func (b *container) usage() driver.Usage {
 	return driver.Usage{CPUTime: b.cpu, PIDs: 1, MemoryBytes: 1 << 20}
 }
 
@@ -557,7 +557,7 @@ func (x *machine) enter(ctx context.Context, op Op, instance string) error {
 func (x *machine) enterBox(ctx context.Context, op Op, h driver.Handle) error {
 	x.mu.Lock()
 	var hung chan struct{}
-	if b, ok := x.boxes[h.SandboxID]; ok {
+	if b, ok := x.containers[h.SandboxID]; ok {
 		hung = b.hung
 	}
 	muted := x.muted[h.EnvironmentID]

@@ -35,7 +35,7 @@ func plain(content []byte) file {
 func (x *fileAccess) PutFile(sandboxID, p, content string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if b, ok := x.boxes[sandboxID]; ok {
+	if b, ok := x.containers[sandboxID]; ok {
 		b.files[p] = plain([]byte(content))
 	}
 }
@@ -44,7 +44,7 @@ func (x *fileAccess) PutFile(sandboxID, p, content string) {
 func (x *fileAccess) FileOf(sandboxID, p string) (string, bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	b, ok := x.boxes[sandboxID]
+	b, ok := x.containers[sandboxID]
 	if !ok {
 		return "", false
 	}
@@ -87,7 +87,7 @@ func (x *fileAccess) CopyTo(ctx context.Context, h driver.Handle, dir string, st
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	b, ok := x.boxes[h.SandboxID]
+	b, ok := x.containers[h.SandboxID]
 	if !ok {
 		return notFound(h)
 	}
@@ -261,7 +261,7 @@ func (x *fileAccess) Files(sandboxID string) map[string]string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	all := make(map[string]string)
-	if b, ok := x.boxes[sandboxID]; ok {
+	if b, ok := x.containers[sandboxID]; ok {
 		for p, f := range b.files {
 			all[p] = string(f.content)
 		}

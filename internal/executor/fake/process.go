@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// The programs that a box can run as processes, besides its commands:
+// The programs that a container can run as processes, besides its commands:
 //
 //	say <duration> <words>          writes the words as a line, runs for the duration, and exits with 0
 //	crash <duration> <code> <words> does the same, and exits with the code
@@ -61,7 +61,7 @@ func (x *runner) listener(ctx context.Context, op Op, h driver.Handle, port int)
 }
 
 // startProcess starts a program that only processes have, and reports whether it did.
-func (x *runner) startProcess(b *box, c *command, command []string) (bool, error) {
+func (x *runner) startProcess(b *container, c *command, command []string) (bool, error) {
 	args := command[1:]
 	switch {
 	case command[0] == "say" && len(args) == 2:
@@ -96,7 +96,7 @@ func (x *runner) startProcess(b *box, c *command, command []string) (bool, error
 }
 
 // live writes a line and ends the command after a while.
-func (x *runner) live(b *box, c *command, duration, line string, code int) error {
+func (x *runner) live(b *container, c *command, duration, line string, code int) error {
 	d, err := time.ParseDuration(duration)
 	if err != nil {
 		return err

@@ -70,7 +70,7 @@ func (x *Executor) KeepReadings() {
 func (x *Executor) TakeReadings() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for _, b := range x.boxes {
+	for _, b := range x.containers {
 		if b.obs.State == sandbox.StateRunning {
 			b.reading = driver.Reading{Usage: b.usage(), Boot: x.observed(b).Boot, At: x.now()}
 		}
@@ -81,7 +81,7 @@ func (x *Executor) TakeReadings() {
 func (x *Executor) Restart(sandboxID string) {
 	x.mu.Lock()
 	now := x.now()
-	if b, ok := x.boxes[sandboxID]; ok {
+	if b, ok := x.containers[sandboxID]; ok {
 		b.forget(now)
 		b.secrets, b.cpu = nil, 0
 		b.record.stop(now)
@@ -98,7 +98,7 @@ func (x *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, e
 		return nil, err
 	}
 	defer x.mu.Unlock()
-	b, there := x.boxes[h.SandboxID]
+	b, there := x.containers[h.SandboxID]
 	r := x.removed[h.SandboxID]
 	if there {
 		r = &b.record
@@ -116,7 +116,7 @@ func (x *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, e
 }
 
 // observed returns the backend's observation of a sandbox.
-func (x *machine) observed(b *box) driver.Observation {
+func (x *machine) observed(b *container) driver.Observation {
 	o := b.obs
 	if x.records {
 		o.Boot = b.record.last().Number

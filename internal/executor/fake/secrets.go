@@ -23,7 +23,7 @@ func (x *Executor) PutSecrets(ctx context.Context, h driver.Handle, secrets map[
 func (x *Executor) Secrets(sandboxID string) map[string]sandbox.Secret {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if b, ok := x.boxes[sandboxID]; ok {
+	if b, ok := x.containers[sandboxID]; ok {
 		return maps.Clone(b.secrets)
 	}
 	return nil

@@ -22,7 +22,7 @@ func (x *Executor) Touch(ctx context.Context, h driver.Handle, l driver.Limits) 
 		return driver.Observation{}, err
 	}
 	defer x.mu.Unlock()
-	b, ok := x.boxes[h.SandboxID]
+	b, ok := x.containers[h.SandboxID]
 	if !ok {
 		return driver.Observation{}, notFound(h)
 	}
@@ -36,7 +36,7 @@ func (x *machine) keepTime() {
 		return
 	}
 	now := x.now()
-	for _, b := range x.boxes {
+	for _, b := range x.containers {
 		at, ends := x.restsAt(b)
 		if b.obs.State != sandbox.StateRunning || !ends || at.After(now) {
 			continue
@@ -48,8 +48,8 @@ func (x *machine) keepTime() {
 	}
 }
 
-// restsAt returns when an unused box rests, and whether it does at all.
-func (x *machine) restsAt(b *box) (at time.Time, ends bool) {
+// restsAt returns when an unused container rests, and whether it does at all.
+func (x *machine) restsAt(b *container) (at time.Time, ends bool) {
 	used := b.usedAt
 	for _, c := range b.commands {
 		switch {
@@ -67,7 +67,7 @@ func (x *machine) restsAt(b *box) (at time.Time, ends bool) {
 	return used.Add(unused.D() + x.grace), unused > 0
 }
 
-// isOver reports whether a box has ended by its ttl. Then it cannot start again.
-func (x *machine) isOver(b *box, now time.Time) bool {
+// isOver reports whether a container has ended by its ttl. Then it cannot start again.
+func (x *machine) isOver(b *container, now time.Time) bool {
 	return x.grace >= 0 && b.limits.TTL > 0 && !b.usedAt.Add(b.limits.TTL.D()+x.grace).After(now)
 }

@@ -97,12 +97,13 @@ func (x *Executor) PruneWitnesses() {
 func (x *Executor) BecomeClone() (back func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	boxes, objects, witnesses := x.boxes, x.objects, x.witnesses
-	x.boxes, x.objects, x.witnesses = make(map[string]*box), make(map[string]driver.Dependent), make(map[string]int64)
+	containers, objects, witnesses := x.containers, x.objects, x.witnesses
+	x.containers, x.objects = make(map[string]*container), make(map[string]driver.Dependent)
+	x.witnesses = make(map[string]int64)
 	return func() {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		x.boxes, x.objects, x.witnesses = boxes, objects, witnesses
+		x.containers, x.objects, x.witnesses = containers, objects, witnesses
 	}
 }
 
