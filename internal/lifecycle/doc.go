@@ -33,8 +33,8 @@
 //
 // # Uses
 //
-// A package that works in sandboxes holds one by Core.BeginUse, which wakes it and returns a Use. While the use lasts, the
-// lease is active. Use.On returns the backend, and Use.Leave ends the use and records its result.
+// A package that works in sandboxes holds one by Core.BeginUse, which wakes it and returns a Use. While the use lasts,
+// the lease is active. Use.On returns the backend, and Use.Leave ends the use and records its result.
 //
 // # The protocol
 //

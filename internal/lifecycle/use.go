@@ -34,8 +34,8 @@ func (c *Core) NewUse(ttl time.Duration) *Use {
 	return &Use{core: c, Holder: c.ids(sandbox.LedgerIDLength), ttl: micro.SpanOf(ttl)}
 }
 
-// BeginUse waits until a lease's sandbox is awake, waking it as needed, and holds it for a use that lasts for ttl beyond
-// the death of its process. begin may be nil.
+// BeginUse waits until a lease's sandbox is awake, waking it as needed, and holds it for a use that lasts for ttl
+// beyond the death of its process. begin may be nil.
 func (c *Core) BeginUse(ctx context.Context, r sandbox.LeaseRef, ttl time.Duration, begin Note) (*Use, error) {
 	for {
 		u := c.NewUse(ttl)

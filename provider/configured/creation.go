@@ -10,8 +10,8 @@ import (
 )
 
 // Begin returns the owner for a new object. If an earlier Create of the object is in no known state, Begin returns that
-// Create's owner, and resumed is true. Otherwise, or if the journal fails, the owner is fresh. The first failure of a run
-// is a warning.
+// Create's owner, and resumed is true. Otherwise, or if the journal fails, the owner is fresh. The first failure of a
+// run is a warning.
 func (p *Provider) Begin(o journal.Object) (owner string, resumed bool, diags diag.Diagnostics) {
 	owner, resumed, err := p.Journal.Begin(o, p.NewOwner())
 	if err != nil && p.TellOnce("journal", "") {
