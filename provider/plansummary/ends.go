@@ -9,29 +9,22 @@ import (
 )
 
 // ends lists what ended by the rules, the number of ended leases and their cost.
-func ends(ended, planned []*tfjson.ResourceChange) string {
+func ends(ended []*tfjson.ResourceChange, next next) string {
 	if len(ended) == 0 {
 		return ""
-	}
-	actions := make(map[string]string, len(planned))
-	for _, c := range planned {
-		actions[c.Address] = action(c.Change.Actions)
 	}
 	var rows []row
 	leases, cost := 0, sandbox.NanoUSD(0)
 	for _, c := range ended {
-		next, ok := actions[c.Address]
-		if !ok {
-			next = action(tfjson.Actions{tfjson.ActionNoop})
-		}
+		then := next.of(c.Address)
 		by, alike, of := shown(c.Change.After, c.Change.AfterSensitive, "ended_by"), c.Address, ""
 		if c.Type == "sandbox_lease" { // leases of an environment that ended alike, whatever the reason of each
 			leases, cost = leases+1, cost+costOf(c.Change.After)
 			environment := shown(c.Change.After, c.Change.AfterSensitive, "environment_id")
-			alike, of = environment+" | "+by+" | "+next, "leases of "+environment
+			alike, of = environment+" | "+by+" | "+then, "leases of "+environment
 		}
 		reason := shown(c.Change.After, c.Change.AfterSensitive, "end_reason")
-		rows = append(rows, row{c, alike, of, by + " | " + reason + " | " + next})
+		rows = append(rows, row{c, alike, of, by + " | " + reason + " | " + then})
 	}
 	said := "### Ended\n\nBy the rules, which is not drift."
 	if leases > 0 {

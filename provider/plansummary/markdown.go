@@ -19,8 +19,9 @@ type summary struct {
 func summarize(plan *tfjson.Plan) summary {
 	planned := ours(plan.ResourceChanges)
 	drifted, ended := tellApart(ours(plan.ResourceDrift))
+	next := nextOf(planned)
 	return summary{
-		costs: costs(planned), drift: drift(drifted, planned), findings: findings(plan), ends: ends(ended, planned),
+		costs: costs(planned), drift: drift(drifted, next), findings: findings(plan), ends: ends(ended, next),
 		changes: changes(planned),
 	}
 }
@@ -68,7 +69,7 @@ func tellApart(seen []*tfjson.ResourceChange) (drifted, ended []*tfjson.Resource
 	return drifted, ended
 }
 
-func drift(drifted, planned []*tfjson.ResourceChange) string {
+func drift(drifted []*tfjson.ResourceChange, next next) string {
 	if len(drifted) == 0 {
 		return ""
 	}
@@ -78,7 +79,7 @@ func drift(drifted, planned []*tfjson.ResourceChange) string {
 		if !c.Change.Actions.Delete() {
 			found = strings.Join(differences(c.Change), "<br>")
 		}
-		rows = append(rows, ofType(c, found+" | "+next(c.Address, planned)))
+		rows = append(rows, ofType(c, found+" | "+next.of(c.Address)))
 	}
 	return "### Drift\n\n| object | what was found | next |\n|---|---|---|\n" + fold(rows)
 }
@@ -96,13 +97,22 @@ func changes(planned []*tfjson.ResourceChange) string {
 	return "### Changes\n\n| object | action |\n|---|---|\n" + fold(rows)
 }
 
-// next returns the planned action for an object.
-func next(address string, planned []*tfjson.ResourceChange) string {
-	i := slices.IndexFunc(planned, func(c *tfjson.ResourceChange) bool { return c.Address == address })
-	if i < 0 {
-		return "nothing is planned"
+// next has the planned action of each object by address.
+type next map[string]string
+
+func nextOf(planned []*tfjson.ResourceChange) next {
+	n := make(next, len(planned))
+	for _, c := range planned {
+		n[c.Address] = action(c.Change.Actions)
 	}
-	return action(planned[i].Change.Actions)
+	return n
+}
+
+func (n next) of(address string) string {
+	if planned, ok := n[address]; ok {
+		return planned
+	}
+	return action(tfjson.Actions{tfjson.ActionNoop})
 }
 
 func action(a tfjson.Actions) string {

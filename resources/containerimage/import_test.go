@@ -22,7 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// An image that the engine only pulled belongs to whoever pushed it: its import plans nothing and asks no registry, and
+// The provider did not push an image that the engine only pulled. Its import plans nothing and asks no registry, and
 // a destroy removes it from the engine alone.
 func TestAccContainerImageThatWasPulledIsImported(t *testing.T) {
 	t.Parallel()

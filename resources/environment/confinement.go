@@ -5,11 +5,9 @@ import (
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
-	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/booldefault"
 	"github.com/hashicorp/terraform-plugin-framework/schema/validator"
-	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/diagnose"
@@ -86,24 +84,20 @@ func part(description string, def int64, of string) schema.Int64Attribute {
 
 // planDirectories refuses sizes of /tmp and /run above their part of the memory, which only the plan knows if the
 // configuration does not name it.
-func (r *Resource) planDirectories(ctx context.Context, config tfsdk.Config, m, state *Model) diag.Diagnostics {
-	var tmp, run types.Int64
-	at := path.Root("confinement")
-	diags := config.GetAttribute(ctx, at.AtName("tmp_mb"), &tmp)
-	diags.Append(config.GetAttribute(ctx, at.AtName("run_mb"), &run)...)
-	written := sandbox.Confinement{TmpMB: tmp.ValueInt64(), RunMB: run.ValueInt64()}
-	if diags.HasError() || !m.memoryKnown() || m.Backend.ValueString() != string(sandbox.Docker) {
-		return diags
+func (r *Resource) planDirectories(ctx context.Context, m, state *Model) (diags diag.Diagnostics) {
+	if !m.memoryKnown() || m.Backend.ValueString() != string(sandbox.Docker) {
+		return nil
 	}
+	planned := m.Confinement.expand()
 	spec := sandbox.EnvironmentSpec{Backend: sandbox.Docker, Resources: expandResources(*m)}
-	above := written.AboveMemory(spec.WithDefaults().Resources)
+	above := planned.AboveMemory(spec.WithDefaults().Resources)
 	if len(above) > 0 && r.Provider != nil && state != nil && !m.namesSize() && !state.namesSize() &&
 		m.Name.Equal(state.Name) {
 		kept, err := r.stored(ctx, state)
 		if err != nil {
 			return diagnose.Failed("Reading Environment Failed", err, nil)
 		}
-		above = written.AboveMemory(spec.Keeping(kept).WithDefaults().Resources)
+		above = planned.AboveMemory(spec.Keeping(kept).WithDefaults().Resources)
 	}
 	if err := sandbox.InvalidFields("environment", above); err != nil {
 		diags.Append(diagnose.Failed("Invalid Environment", err, place)...)

@@ -55,7 +55,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	plan.Drift = flattenDrift(nil) // an apply reverts drift
 	resp.Diagnostics.Append(plan.checkBackend(ctx)...)
-	resp.Diagnostics.Append(r.planDirectories(ctx, req.Config, &plan, state)...)
+	resp.Diagnostics.Append(r.planDirectories(ctx, &plan, state)...)
 	resp.Diagnostics.Append(r.checkAccount(&plan)...)
 	resp.Diagnostics.Append(r.checkKeepDisk(&plan, state)...)
 	resp.Diagnostics.Append(r.planEpoch(&plan, state)...)

@@ -110,19 +110,21 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 // checkEnvironment refuses to create a lease that its environment has ended for good. Otherwise the apply would fail
 // only after it has destroyed the lease that the new one replaces. It knows only what this run has read.
 func (r *Resource) checkEnvironment(ctx context.Context, planned tfsdk.Plan) (diags diag.Diagnostics) {
-	var m Model
-	diags.Append(object.Get(ctx, planned, &m)...)
-	id := m.EnvironmentID.ValueString()
+	var environment types.String
+	diags.Append(planned.GetAttribute(ctx, path.Root("environment_id"), &environment)...)
+	id := environment.ValueString()
 	if diags.HasError() || r.Provider == nil || r.Provider.Reopening(id) != configured.NotReopened {
 		return diags
 	}
-	env, ok := r.Provider.Read(id)
-	if !ok {
+	env, _ := r.Provider.Read(id)
+	end := endOf(env)
+	if end.By == "" { // most environments are open: read the full model only for an ended one
 		return diags
 	}
+	var m Model
+	diags.Append(object.Get(ctx, planned, &m)...)
 	settings, d := expand(ctx, m.Terms)
 	diags.Append(d...)
-	end := endOf(env)
 	if by, ends := end.ends(settings); ends {
 		diags.AddAttributeError(path.Root("environment_id"), "Environment Has Ended", fmt.Sprintf(
 			"Environment %s ended by %s and grants no leases that %s would end, so the lease of agent %s cannot be created. "+
