@@ -112,8 +112,15 @@ func (b *Build) secrets(ctx context.Context) (map[string]sandbox.Secret, diag.Di
 // mirrored reports whether the image is copied from registry to registry, without an engine.
 func (m *Model) mirrored() bool { return m.Source != nil && m.Build == nil && m.Push.ValueBool() }
 
-// undecided reports whether neither build nor source is null yet. One of them is unknown and becomes null.
-func (m *Model) undecided() bool { return m.Build != nil && m.Source != nil }
+// undecided reports whether it is unknown where the image comes from: build and source are both set, and one of them is
+// unknown and becomes null, or the source is unknown and may become null because the image of the state then stays. state
+// may be nil.
+func (m *Model) undecided(state *Model) bool {
+	if m.Build != nil {
+		return m.Source != nil
+	}
+	return state != nil && !state.mirrored() && m.Source != nil && m.Source.unknown()
+}
 
 // adopted reports whether the image has neither build nor source. It was imported, and stays as it is.
 func (m *Model) adopted() bool { return m.Build == nil && m.Source == nil }

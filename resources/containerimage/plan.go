@@ -40,7 +40,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 	resp.Diagnostics.Append(r.content(ctx, &plan, state, &config)...)
-	resp.Diagnostics.Append(plan.wantCopies(ctx)...)
+	resp.Diagnostics.Append(plan.wantCopies(ctx, state)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
@@ -49,7 +49,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		plan.keep(ctx, state)
 		resp.Diagnostics.Append(r.restore(ctx, &plan, state, &config)...)
 	} else {
-		plan.renew()
+		plan.renew(state)
 	}
 	if state.movesOff(&plan) {
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("push"))
@@ -100,10 +100,10 @@ const (
 )
 
 // wantCopies plans the places of the image.
-func (m *Model) wantCopies(ctx context.Context) diag.Diagnostics {
+func (m *Model) wantCopies(ctx context.Context, state *Model) diag.Diagnostics {
 	var where []string
 	switch {
-	case m.Push.IsUnknown() || m.undecided():
+	case m.Push.IsUnknown() || m.undecided(state):
 		m.Copies = types.SetUnknown(types.StringType)
 		return nil
 	case m.mirrored():
@@ -152,13 +152,13 @@ func (m *Model) movesOff(plan *Model) bool {
 	if m == nil || m.Source == nil && m.Build == nil || plan.Push.IsUnknown() {
 		return false
 	}
-	return plan.mirrored() != m.mirrored() || plan.undecided() && plan.Push.ValueBool()
+	return plan.mirrored() != m.mirrored() || plan.undecided(m) && plan.Push.ValueBool()
 }
 
 // renew plans a new image. It keeps what the plan already knows of it.
-func (m *Model) renew() {
+func (m *Model) renew(state *Model) {
 	m.ImageID, m.Instance = types.StringUnknown(), types.StringUnknown()
-	if m.mirrored() {
+	if m.mirrored() && !m.undecided(state) {
 		m.ImageID, m.Instance = types.StringNull(), types.StringNull()
 	}
 	m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)

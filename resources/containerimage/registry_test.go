@@ -311,6 +311,29 @@ func TestAccContainerImageOfASource(t *testing.T) {
 	})
 }
 
+// A source that is unknown at plan may be null at apply. An image that needs no source then stays as it is.
+func TestAccContainerImageWhoseSourceTurnsOutToBeNull(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	s := newShelf(t, w, registrytest.Options{})
+	s.put(t, "stable", "")
+	conf := func(more string) string {
+		return w.Embedded() + fmt.Sprintf("resource \"sandbox_container_image\" \"test\" {\n  name = %q\n  %s\n}\n", s.name, more)
+	}
+	late := "push   = true\n  source = terraform_data.late.id == \"\" ? { reference = \"none\" } : null"
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: s.named(s.source(s.name+":stable", "", "")), ConfigStateChecks: []statecheck.StateCheck{copies("engine")}},
+			{Config: conf(""), ConfigStateChecks: []statecheck.StateCheck{copies("engine")}},
+			{
+				Config:            conf(late) + "resource \"terraform_data\" \"late\" {}\n",
+				ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry")},
+			},
+		},
+	})
+}
+
 // source with push needs no engine.
 func TestAccContainerImageMirrored(t *testing.T) {
 	t.Parallel()

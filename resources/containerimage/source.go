@@ -54,6 +54,11 @@ func (s *Source) known() bool {
 	return !s.Reference.IsUnknown() && !s.Platform.IsUnknown() && !s.Follow.IsUnknown()
 }
 
+// unknown reports whether the whole source may be unknown (spread.Plan).
+func (s *Source) unknown() bool {
+	return s.Reference.IsUnknown() && s.Platform.IsUnknown() && s.Follow.IsUnknown()
+}
+
 // stays reports whether the source keeps its earlier digest.
 func (s *Source) stays(before *Source) bool {
 	return before != nil && !s.Follow.ValueBool() && s.Reference.Equal(before.Reference) &&
