@@ -39,11 +39,12 @@ func TestCodeOfTheSandboxDoesNotGetInByThePort(t *testing.T) {
 }
 
 // TestAnOperationIsAskedForAgainUntilItIsAnswered: a guest closes connections of a flood, and slow ones of a busy
-// machine, before it has read their requests.
+// machine, before it has read their requests. A start does not fail because nothing answers one connection.
 func TestAnOperationIsAskedForAgainUntilItIsAnswered(t *testing.T) {
 	cloudflaretest.Need(t)
 	t.Parallel()
-	out, err := exec.CommandContext(t.Context(), "node", "testdata/dialagain.mjs", buildModule(t, "port")).Output()
+	out, err := exec.CommandContext(t.Context(), "node", "testdata/dialagain.mjs", buildModule(t, "port"),
+		buildModule(t, "container")).Output()
 	if err != nil {
 		t.Fatalf("run the operations: %v", err)
 	}
@@ -56,6 +57,7 @@ func TestAnOperationIsAskedForAgainUntilItIsAnswered(t *testing.T) {
 		t.Fatalf("it says %s: %v", out, err)
 	}
 	const silent = "operation save: the guest closed the connection without a result"
+	const notReady = "start its container: its guest is not ready after 60 s: "
 	for name, want := range map[string]end{
 		"twice":             {"same", 3, 1},
 		"always":            {silent, 3, 1},
@@ -66,6 +68,13 @@ func TestAnOperationIsAskedForAgainUntilItIsAnswered(t *testing.T) {
 		"the last one":      {silent, 1, 1},
 
 		"of a container that has ended": {silent, 1, 1},
+		"not accepted":                  {"its guest did not accept a connection within 10 s", 1, 0},
+
+		"start with one not accepted": {End: "started"},
+		"start with one not answered": {End: "started"},
+		"start with none accepted":    {End: notReady + "its guest did not accept a connection within 10 s"},
+		"start with none answered":    {End: notReady + "operation usage: the guest did not answer within 10 s"},
+		"start that ends":             {End: "start its container: it ended with exit code 0"},
 	} {
 		if got[name] != want {
 			t.Errorf("%s: %+v, want %+v", name, got[name], want)

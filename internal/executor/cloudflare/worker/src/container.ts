@@ -6,7 +6,7 @@ import { modelsHost } from "./llm/calls";
 import { type Key, keyVariable, portNumber, work } from "./port";
 import { deadline, type Settings } from "./settings";
 import type { Cause, Store } from "./store";
-import { inTime } from "./wait";
+import { inTime, whileRuns } from "./wait";
 
 // stopGrace is how long a container may take to end after SIGTERM, in milliseconds. The guest gives its programs 8 s.
 const stopGrace = 10_000;
@@ -170,11 +170,7 @@ export class Box {
         ...options(this.container, settings.choice, snapshot),
       });
       await this.keepAlive();
-      // monitor() of a running container would keep this object in memory, so the race does not include outcome().
-      const up = Promise.race([this.ready(key).then(() => true), this.gone(startLimit).then(() => false)]);
-      if (!(await up)) {
-        throw new Error(this.container.running ? `its guest is not ready after ${startLimit / 1000} s` : (await this.outcome()).why);
-      }
+      await this.ready(key);
       this.store.alive(this.now());
     } catch (error) {
       this.store.end(incarnation, this.now(), "start_failed", null);
@@ -224,17 +220,18 @@ export class Box {
     }
   }
 
-  // ready returns once process 1 accepts commands. Connections fail until it listens, so ready retries.
+  // ready returns once process 1 accepts commands. Until it listens, connections fail or nothing answers them, so ready
+  // retries.
   private async ready(key: Key): Promise<void> {
     const limit = this.now() + startLimit;
-    for (;;) {
-      try {
-        await work(this.container, key, { request: { op: "usage" } });
-        return;
-      } catch (error) {
-        if (this.now() >= limit || this.acting === 0 || !this.container.running) throw error;
-        await new Promise((resolve) => setTimeout(resolve, readyPause));
-      }
+    for (let why = ""; ; await scheduler.wait(readyPause)) {
+      // monitor() of a running container would keep this object in memory, so outcome() comes after its end.
+      if (!this.container.running) throw new Error((await this.outcome()).why);
+      const left = limit - this.now();
+      if (left <= 0) throw new Error(`its guest is not ready after ${startLimit / 1000} s: ${why}`);
+      const probe = work(this.container, key, { request: { op: "usage" }, probe: true });
+      probe.catch((error: unknown) => (why = text(error)));
+      if (await whileRuns(this.container, probe, left, "its guest").then(() => true, () => false)) return;
     }
   }
 

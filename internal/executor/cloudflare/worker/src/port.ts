@@ -57,11 +57,17 @@ export async function open(container: Container, key: Uint8Array, purpose: numbe
       throw new Error(`its guest did not accept a connection within ${connectLimit / 1000} s`);
     }
   } catch (error) {
-    await socket.close().catch(() => undefined); // it may have failed
+    close(socket);
     throw error;
   }
   writer.releaseLock();
   return socket;
+}
+
+// close ends a connection, and does not wait for it: close() of a connection that the port has not accepted waits for
+// that first.
+function close(socket: Socket): void {
+  socket.close().catch(() => undefined); // the guest may have closed it
 }
 
 // Work is an operation that this Worker itself requests.
@@ -77,6 +83,8 @@ export interface Work {
   // last: the operation ends every program, as the deadline does. If the guest does not answer, it has ended too, so
   // there is no retry.
   last?: boolean;
+  // probe: the operation finds out whether the guest answers. It gets one connection, and retryLimit.
+  probe?: boolean;
 }
 
 // OperationFailed is the error of an operation that the guest could not carry out.
@@ -98,7 +106,7 @@ export const problemNotFound = "not_found";
 
 // attempts is how often work connects if the guest closes the connection before it answers, as in a flood of
 // connections or on a busy machine. retryPause is the pause between two attempts. retryLimit is the timeout for the
-// first byte of the answer to a retry: a guest that has died meanwhile may not even close the connection. Both are in
+// first byte of the answer to a retry or a probe: a guest that has died meanwhile may not even close the connection. Both are in
 // milliseconds.
 const attempts = 3;
 const retryPause = 100;
@@ -109,22 +117,26 @@ export async function work(container: Container, key: Key, w: Work): Promise<Res
   const request = { id: crypto.randomUUID(), ...w.request }; // the guest runs each id once
   let cancelled = false;
   void w.cancel?.then(() => (cancelled = true)).catch(() => undefined);
+  const once = w.last === true || w.probe === true;
   for (let left = attempts; ; left--) {
-    const result = await attempt(container, key, { ...w, request }, left < attempts && w.input === undefined ? retryLimit : null);
-    if (result?.problem) throw new OperationFailed(result.problem, `operation ${request.op}: ${result.message}`, (result.duration ?? 0) > 0);
-    if (result !== null) return result;
-    if (left > 1 && !cancelled && w.last !== true) await new Promise((resolve) => setTimeout(resolve, retryPause));
-    if (left === 1 || cancelled || w.last === true || !container.running) {
-      throw new Error(`operation ${request.op}: the guest closed the connection without a result`);
+    const limited = w.probe === true || (left < attempts && w.input === undefined);
+    const result = await attempt(container, key, { ...w, request }, limited ? retryLimit : null);
+    if (typeof result !== "string") {
+      if (result.problem) throw new OperationFailed(result.problem, `operation ${request.op}: ${result.message}`, (result.duration ?? 0) > 0);
+      return result;
+    }
+    if (left > 1 && !cancelled && !once) await new Promise((resolve) => setTimeout(resolve, retryPause));
+    if (left === 1 || cancelled || once || !container.running) {
+      throw new Error(`operation ${request.op}: ${result}`);
     }
   }
 }
 
-// attempt runs an operation on a connection of its own. It returns null if the guest closed the connection before it
-// answered, or did not answer within limit. A null limit means no timeout.
-async function attempt(container: Container, key: Key, w: Work, limit: number | null): Promise<Result | null> {
+// attempt runs an operation on a connection of its own. It returns why there is no result if the guest closed the
+// connection before it answered, or did not answer within limit. A null limit means no timeout.
+async function attempt(container: Container, key: Key, w: Work, limit: number | null): Promise<Result | string> {
   const socket = await open(container, key.bytes(), purposeOperation);
-  void w.cancel?.then(() => socket.close()).catch(() => undefined); // the reader below sees the end
+  void w.cancel?.then(() => close(socket)).catch(() => undefined); // the reader below sees the end
   const scanner = new Scanner();
   let answered = false;
   let unopened: unknown = null; // why the input could not be opened
@@ -134,7 +146,7 @@ async function attempt(container: Container, key: Key, w: Work, limit: number | 
     sending.catch(() => undefined); // the result shows whether the guest got the input
     const reader = (socket.readable as ReadableStream<Uint8Array>).getReader();
     const first = reader.read();
-    if (limit !== null && !(await within(first, limit))) return null;
+    if (limit !== null && !(await within(first, limit))) return `the guest did not answer within ${limit / 1000} s`;
     for (let piece = await first; !piece.done; piece = await reader.read()) {
       answered = true;
       for (const payload of scanner.scan(piece.value)) await w.take?.(payload);
@@ -144,11 +156,11 @@ async function attempt(container: Container, key: Key, w: Work, limit: number | 
   } catch (error) {
     if (answered && unopened === null) throw error;
   } finally {
-    await socket.close().catch(() => undefined); // the guest may have closed it
+    close(socket);
   }
   if (unopened !== null) throw unopened;
   if (answered) throw new Error(`operation ${w.request.op}: the guest closed the connection in the middle of its answer`);
-  return null;
+  return "the guest closed the connection without a result";
 }
 
 // send sends a request, and then opens and sends its input. It must not open the input earlier: while a large R2 object
