@@ -112,14 +112,12 @@ func (b *Build) secrets(ctx context.Context) (map[string]sandbox.Secret, diag.Di
 // mirrored reports whether the image is copied from registry to registry, without an engine.
 func (m *Model) mirrored() bool { return m.Source != nil && m.Build == nil && m.Push.ValueBool() }
 
-// undecided reports whether it is unknown where the image comes from: build and source are both set, and one of them is
-// unknown and becomes null, or the source is unknown and may become null because the image of the state then stays. state
-// may be nil.
-func (m *Model) undecided(state *Model) bool {
-	if m.Build != nil {
-		return m.Source != nil
-	}
-	return state != nil && !state.mirrored() && m.Source != nil && m.Source.unknown()
+// undecided reports whether neither build nor source is null yet. One of them is unknown and becomes null.
+func (m *Model) undecided() bool { return m.Build != nil && m.Source != nil }
+
+// open reports whether the source is unknown and may become null: then the image of the state stays. state may be nil.
+func (m *Model) open(state *Model) bool {
+	return state != nil && !state.mirrored() && m.Build == nil && m.Source != nil && m.Source.unknown()
 }
 
 // adopted reports whether the image has neither build nor source. It was imported, and stays as it is.
@@ -191,9 +189,14 @@ func (m *Model) setContent(ctx context.Context, size int64, layers []string) dia
 	return diags
 }
 
+// texts returns the texts that describe the image.
+func (m *Model) texts() []*types.String {
+	return []*types.String{&m.ImageID, &m.Digest, &m.Reference, &m.ContextHash, &m.Instance}
+}
+
 // forget sets values that a failed operation left unknown to null, so that Terraform can store the rest.
 func (m *Model) forget() {
-	for _, s := range []*types.String{&m.ImageID, &m.Digest, &m.Reference, &m.ContextHash, &m.Instance} {
+	for _, s := range m.texts() {
 		if s.IsUnknown() {
 			*s = types.StringNull()
 		}

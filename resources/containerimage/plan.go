@@ -40,16 +40,19 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 		return
 	}
 	resp.Diagnostics.Append(r.content(ctx, &plan, state, &config)...)
-	resp.Diagnostics.Append(plan.wantCopies(ctx, state)...)
+	resp.Diagnostics.Append(plan.wantCopies(ctx)...)
 	if resp.Diagnostics.HasError() {
 		return
 	}
 	plan.ID = plan.Name
-	if state.keeps(&plan) {
+	switch {
+	case plan.open(state):
+		plan.leaveOpen()
+	case state.keeps(&plan):
 		plan.keep(ctx, state)
 		resp.Diagnostics.Append(r.restore(ctx, &plan, state, &config)...)
-	} else {
-		plan.renew(state)
+	default:
+		plan.renew()
 	}
 	if state.movesOff(&plan) {
 		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("push"))
@@ -100,10 +103,10 @@ const (
 )
 
 // wantCopies plans the places of the image.
-func (m *Model) wantCopies(ctx context.Context, state *Model) diag.Diagnostics {
+func (m *Model) wantCopies(ctx context.Context) diag.Diagnostics {
 	var where []string
 	switch {
-	case m.Push.IsUnknown() || m.undecided(state):
+	case m.Push.IsUnknown() || m.undecided():
 		m.Copies = types.SetUnknown(types.StringType)
 		return nil
 	case m.mirrored():
@@ -152,17 +155,26 @@ func (m *Model) movesOff(plan *Model) bool {
 	if m == nil || m.Source == nil && m.Build == nil || plan.Push.IsUnknown() {
 		return false
 	}
-	return plan.mirrored() != m.mirrored() || plan.undecided(m) && plan.Push.ValueBool()
+	return plan.mirrored() != m.mirrored() || plan.undecided() && plan.Push.ValueBool()
 }
 
 // renew plans a new image. It keeps what the plan already knows of it.
-func (m *Model) renew(state *Model) {
+func (m *Model) renew() {
 	m.ImageID, m.Instance = types.StringUnknown(), types.StringUnknown()
-	if m.mirrored() && !m.undecided(state) {
+	if m.mirrored() {
 		m.ImageID, m.Instance = types.StringNull(), types.StringNull()
 	}
 	m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)
 	m.setReference()
+}
+
+// leaveOpen plans the same image or a new one.
+func (m *Model) leaveOpen() {
+	for _, s := range m.texts() {
+		*s = types.StringUnknown()
+	}
+	m.Copies, m.PostStart = types.SetUnknown(types.StringType), types.ListUnknown(postStartType)
+	m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)
 }
 
 // keep plans the same image, and unknown values for the copies to restore.
