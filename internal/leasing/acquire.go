@@ -18,17 +18,17 @@ import (
 
 // Acquire implements service.Leases. It writes the row, with a claim, before it calls the backend. A caller that finds
 // the lease pending waits for it, and takes over when the claim expires.
-func (e *Service) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
+func (v *Service) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acquired, error) {
 	if err := a.Validate(); err != nil {
 		return sandbox.Acquired{}, err
 	}
-	begun, err := e.accept(ctx, a, true)
+	begun, err := v.accept(ctx, a, true)
 	for errors.Is(err, environments.ErrUnmade) && !a.NoWait {
-		waited, waitErr := e.environments.Await(ctx, a.EnvironmentID)
+		waited, waitErr := v.environments.Await(ctx, a.EnvironmentID)
 		if waitErr != nil {
 			return sandbox.Acquired{}, waitErr
 		}
-		if begun, err = e.accept(ctx, a, true); !waited {
+		if begun, err = v.accept(ctx, a, true); !waited {
 			break // no other request is creating it
 		}
 	}
@@ -36,12 +36,12 @@ func (e *Service) Acquire(ctx context.Context, a sandbox.Acquire) (sandbox.Acqui
 		return sandbox.Acquired{}, err
 	}
 	if !a.NoWait {
-		return e.awaitReady(ctx, a, begun)
+		return v.awaitReady(ctx, a, begun)
 	}
-	if err := e.awaitReadyInBackground(a, begun); err != nil {
+	if err := v.awaitReadyInBackground(a, begun); err != nil {
 		return sandbox.Acquired{}, err
 	}
-	l, err := e.readView(ctx, begun.sandboxID)
+	l, err := v.readView(ctx, begun.sandboxID)
 	return sandbox.Acquired{Lease: l, IsNew: begun.isNew}, err
 }
 
@@ -61,23 +61,23 @@ type beginning struct {
 }
 
 // accept returns the agent's live lease, or stores its next generation.
-func (e *Service) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
-	err = e.Reaching(ctx, func() error {
-		return e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-			b, err = e.findOrBegin(tx, a, "", warm)
+func (v *Service) accept(ctx context.Context, a sandbox.Acquire, warm bool) (b beginning, err error) {
+	err = v.Reaching(ctx, func() error {
+		return v.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+			b, err = v.findOrBegin(tx, a, "", warm)
 			return err
 		})
 	})
 	if sandbox.CodeOf(err) == sandbox.BudgetExceeded {
 		// The refusal rolled back the budget events of its transaction.
-		if err := e.billing.CheckBudget(ctx, a.EnvironmentID); err != nil {
-			e.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
+		if err := v.billing.CheckBudget(ctx, a.EnvironmentID); err != nil {
+			v.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
 		}
 	}
 	if err != nil {
 		return beginning{}, err
 	}
-	e.KeepClaim(b.first)
+	v.KeepClaim(b.first)
 	return b, nil
 }
 
@@ -87,43 +87,43 @@ const poolTries = 2
 // awaitReady waits until the sandbox of an accepted lease can be used. If the sandbox from a pool is lost, it takes
 // another one from the pool, up to poolTries times, and then creates one. If the batch of another request rolled the
 // lease back, it acquires the lease again.
-func (e *Service) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+func (v *Service) awaitReady(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	for lost := 0; ; {
-		got, err := e.awaitReadyOnce(ctx, b)
+		got, err := v.awaitReadyOnce(ctx, b)
 		switch {
 		case errors.Is(err, errLostFromPool) && lost < poolTries:
 			lost++
 		case !errors.Is(err, errTakenBack):
 			return got, err
 		}
-		if b, err = e.accept(ctx, a, lost < poolTries); err != nil {
+		if b, err = v.accept(ctx, a, lost < poolTries); err != nil {
 			return sandbox.Acquired{}, err
 		}
 	}
 }
 
 // awaitReadyInBackground is awaitReady without a waiting caller. If this process dies, the loop continues.
-func (e *Service) awaitReadyInBackground(a sandbox.Acquire, b beginning) error {
+func (v *Service) awaitReadyInBackground(a sandbox.Acquire, b beginning) error {
 	if b.first == nil {
 		return nil // another caller or the loop takes the first step
 	}
-	began := e.Background(func() {
-		if _, err := e.awaitReady(e.Life(), a, b); err != nil {
-			e.log.Warn("leasing: a lease that was acquired in the background is not ready",
+	began := v.Background(func() {
+		if _, err := v.awaitReady(v.Life(), a, b); err != nil {
+			v.log.Warn("leasing: a lease that was acquired in the background is not ready",
 				lifecycle.AboutLease(sandbox.LeaseID(a.AgentDID, a.EnvironmentID), b.sandboxID), "error", err)
 		}
 	})
 	if !began {
-		e.ReleaseClaim(b.first)
+		v.ReleaseClaim(b.first)
 		return lifecycle.ErrClosing
 	}
 	return nil
 }
 
-func (e *Service) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acquired, error) {
+func (v *Service) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acquired, error) {
 	if t := b.first; t != nil {
 		// The row records an assign that failed permanently. The lease then gets another sandbox.
-		if err := e.TakeStep(ctx, t); err != nil &&
+		if err := v.TakeStep(ctx, t); err != nil &&
 			(t.Action != lifecycle.Assign || ctx.Err() != nil || sandbox.IsRetryable(err)) {
 			return sandbox.Acquired{}, lifecycle.AsError(err)
 		}
@@ -132,12 +132,12 @@ func (e *Service) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acqu
 		s *ledger.Sandbox
 		l sandbox.Lease
 	)
-	err := e.Await(ctx, b.sandboxID, func(tx *ledger.Tx, row *ledger.Sandbox) (isDone bool, err error) {
+	err := v.Await(ctx, b.sandboxID, func(tx *ledger.Tx, row *ledger.Sandbox) (isDone bool, err error) {
 		if row.Phase == sandbox.PhasePending && row.Desired == ledger.Present {
 			return false, nil
 		}
 		s = row
-		l, err = e.view(tx, row)
+		l, err = v.view(tx, row)
 		return true, err
 	})
 	if err != nil {
@@ -163,7 +163,7 @@ func (e *Service) awaitReadyOnce(ctx context.Context, b beginning) (sandbox.Acqu
 
 // findOrBegin returns the sandbox of a live lease, or begins the next generation with a claim for its first step. The
 // generation belongs to a batch unless batchID is "". warm allows a sandbox from a pool.
-func (e *Service) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, warm bool) (b beginning, err error) {
+func (v *Service) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, warm bool) (b beginning, err error) {
 	env, err := tx.KnownEnvironment(a.EnvironmentID)
 	if err != nil {
 		return b, err
@@ -183,18 +183,18 @@ func (e *Service) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, 
 			return beginning{sandboxID: s.ID}, sameLease(s, a)
 		}
 		if end := lifecycle.TimeUp(s, held, tx.Now); end != nil && s.Desired == ledger.Present {
-			if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return e.End(tx, s, *end) }); err != nil {
+			if err := tx.UpdateRow(s, func(s *ledger.Sandbox) error { return v.End(tx, s, *end) }); err != nil {
 				return b, err
 			}
 		}
 		last = l.Generation
 	}
-	next, err := e.mayBegin(tx, env, a, last)
+	next, err := v.mayBegin(tx, env, a, last)
 	if err != nil {
 		return b, err
 	}
 	next.BatchID = batchID
-	t, s, err := e.begin(tx, env, next, warm && a.Choice == sandbox.SandboxChoice{})
+	t, s, err := v.begin(tx, env, next, warm && a.Choice == sandbox.SandboxChoice{})
 	if err != nil {
 		return b, err
 	}
@@ -202,7 +202,7 @@ func (e *Service) findOrBegin(tx *ledger.Tx, a sandbox.Acquire, batchID string, 
 }
 
 // mayBegin returns the row of a lease's next generation, unless its environment, a ceiling or the budget forbids it.
-func (e *Service) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire,
+func (v *Service) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acquire,
 	last int64) (*ledger.Sandbox, error) {
 	if err := a.Settings.CheckLabels(env.Spec.Labels); err != nil {
 		return nil, err
@@ -217,7 +217,7 @@ func (e *Service) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acq
 	if err := mayHold(tx, env.ID, a.Tenant); err != nil {
 		return nil, err
 	}
-	if err := e.Answers(env.Backend, env.Instance); err != nil {
+	if err := v.Answers(env.Backend, env.Instance); err != nil {
 		return nil, err
 	}
 	generation, err := witnesses.In(tx).NextGeneration(env.Instance, last)
@@ -225,8 +225,8 @@ func (e *Service) mayBegin(tx *ledger.Tx, env *ledger.Environment, a sandbox.Acq
 		return nil, err
 	}
 	leaseID := sandbox.LeaseID(a.AgentDID, a.EnvironmentID)
-	next := e.newSandbox(tx.Now, env, spec, a, &leaseID, generation)
-	return next, e.billing.Admit(tx, env, next, next.ExpiresAt(0, tx.Now))
+	next := v.newSandbox(tx.Now, env, spec, a, &leaseID, generation)
+	return next, v.billing.Admit(tx, env, next, next.ExpiresAt(0, tx.Now))
 }
 
 // mayHold rejects a lease that exceeds the tenant's ceiling in an environment.
@@ -244,7 +244,7 @@ func mayHold(tx *ledger.Tx, environmentID string, t *sandbox.Tenant) error {
 
 // begin stores a generation with a claim for its first step, in a sandbox from the pool or a new one. The task is nil
 // if the step has to wait.
-func (e *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox,
+func (v *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.Sandbox,
 	warm bool) (t *lifecycle.Task, row *ledger.Sandbox, err error) {
 	if warm {
 		if row, err = warmpool.Find(tx, want, env); err != nil {
@@ -256,7 +256,7 @@ func (e *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.San
 		if err := tx.AppendSandboxEvent(want, sandbox.EventAccepted, accepted); err != nil {
 			return nil, nil, err
 		}
-		if t, err = e.ClaimStep(tx, want, lifecycle.Spawn); err != nil {
+		if t, err = v.ClaimStep(tx, want, lifecycle.Spawn); err != nil {
 			return nil, nil, err
 		}
 		return t, want, tx.CreateSandbox(want)
@@ -270,7 +270,7 @@ func (e *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.San
 		if err := tx.AppendSandboxEvent(s, sandbox.EventAccepted, accepted); err != nil {
 			return err
 		}
-		if t, err = e.ClaimStep(tx, s, lifecycle.Assign); t != nil {
+		if t, err = v.ClaimStep(tx, s, lifecycle.Assign); t != nil {
 			t.Awake = awake
 		}
 		return err
@@ -279,10 +279,10 @@ func (e *Service) begin(tx *ledger.Tx, env *ledger.Environment, want *ledger.San
 }
 
 // newSandbox returns the row of a sandbox for a lease, or for a pool.
-func (e *Service) newSandbox(now micro.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
+func (v *Service) newSandbox(now micro.Time, in *ledger.Environment, spec sandbox.EnvironmentSpec, a sandbox.Acquire,
 	leaseID *string, generation int64) *ledger.Sandbox {
 	s := &ledger.Sandbox{
-		ID: e.ids(sandbox.SandboxIDLength), EnvironmentID: in.ID, Backend: in.Backend, Instance: in.Instance,
+		ID: v.ids(sandbox.SandboxIDLength), EnvironmentID: in.ID, Backend: in.Backend, Instance: in.Instance,
 		Container: ledger.NewContainer(in.Type, spec),
 		Tenure:    ledger.NewTenure(leaseID, generation, a.AgentDID, a.Owner, now),
 		Terms:     ledger.NewTerms(spec, a.Settings),

@@ -18,17 +18,17 @@ import (
 
 // Adopt implements service.Maintenance. It adopts each sandbox on its own, and checks it in the transaction that makes
 // its row. Once all sandboxes are adopted, the instances are the ledger's own, regardless of their witness.
-func (e *Service) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
+func (v *Service) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.AdoptReport, error) {
 	if err := r.Validate(); err != nil {
 		return sandbox.AdoptReport{}, err
 	}
-	r.LedgerID = cmp.Or(r.LedgerID, e.store.ID())
+	r.LedgerID = cmp.Or(r.LedgerID, v.store.ID())
 	report := sandbox.AdoptReport{LedgerID: r.LedgerID, DryRun: r.DryRun, Sandboxes: []sandbox.Adoption{}}
-	backends := e.Backends()
+	backends := v.Backends()
 	slices.Sort(backends)
 	var found []adoptionCandidate
 	for _, b := range backends {
-		more, err := e.adoptionCandidates(ctx, b, r)
+		more, err := v.adoptionCandidates(ctx, b, r)
 		if err != nil {
 			return sandbox.AdoptReport{}, lifecycle.AsError(fmt.Errorf("adopt: %w", err))
 		}
@@ -44,11 +44,11 @@ func (e *Service) Adopt(ctx context.Context, r sandbox.AdoptRequest) (sandbox.Ad
 			report.Sandboxes = append(report.Sandboxes, c.report())
 		}
 	}
-	if r.DryRun || r.EnvironmentID != "" || r.LedgerID != e.store.ID() {
+	if r.DryRun || r.EnvironmentID != "" || r.LedgerID != v.store.ID() {
 		return report, nil
 	}
 	for _, b := range backends {
-		x, err := e.BackendFor(b)
+		x, err := v.BackendFor(b)
 		if err == nil {
 			err = x.Accept(ctx)
 		}
@@ -72,9 +72,9 @@ type adoptionCandidate struct {
 
 // adoptionCandidates lists the sandboxes that a backend's instance has under the label. Of several generations of a
 // lease, the newest comes first. If all are to end, the oldest comes first, so that each can be recorded.
-func (e *Service) adoptionCandidates(ctx context.Context, b sandbox.Backend,
+func (v *Service) adoptionCandidates(ctx context.Context, b sandbox.Backend,
 	r sandbox.AdoptRequest) ([]adoptionCandidate, error) {
-	x, err := e.BackendFor(b)
+	x, err := v.BackendFor(b)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func (e *Service) adoptionCandidates(ctx context.Context, b sandbox.Backend,
 	var found []adoptionCandidate
 	for _, o := range listed {
 		if o.Instance == instance && (r.EnvironmentID == "" || o.EnvironmentID == r.EnvironmentID) {
-			found = append(found, adoptionCandidate{service: e, request: r, x: x, instance: instance, seen: o})
+			found = append(found, adoptionCandidate{service: v, request: r, x: x, instance: instance, seen: o})
 		}
 	}
 	slices.SortFunc(found, func(a, b adoptionCandidate) int {

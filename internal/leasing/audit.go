@@ -12,14 +12,14 @@ import (
 )
 
 // Audit implements service.Maintenance.
-func (e *Service) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
-	report := sandbox.AuditReport{LedgerID: e.store.ID(), Instances: []sandbox.InstanceAudit{}}
-	backends := e.Backends()
+func (v *Service) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.AuditReport, error) {
+	report := sandbox.AuditReport{LedgerID: v.store.ID(), Instances: []sandbox.InstanceAudit{}}
+	backends := v.Backends()
 	slices.Sort(backends)
 	var away error
 	reached := 0
 	for _, b := range backends {
-		audit, err := e.auditInstance(ctx, b, r)
+		audit, err := v.auditInstance(ctx, b, r)
 		if err != nil {
 			away = errors.Join(away, err)
 			audit.Error = err.Error()
@@ -35,17 +35,17 @@ func (e *Service) Audit(ctx context.Context, r sandbox.AuditRequest) (sandbox.Au
 }
 
 // auditInstance audits the sandboxes of an instance under this ledger's label and the labels of adopted sandboxes.
-func (e *Service) auditInstance(ctx context.Context, b sandbox.Backend,
+func (v *Service) auditInstance(ctx context.Context, b sandbox.Backend,
 	r sandbox.AuditRequest) (sandbox.InstanceAudit, error) {
 	audit := sandbox.InstanceAudit{Backend: b, Checks: []sandbox.AuditCheck{}}
-	x, err := e.BackendFor(b)
+	x, err := v.BackendFor(b)
 	if err != nil {
 		return audit, err
 	}
 	if audit.Instance, err = x.Reach(ctx); err != nil {
 		return audit, err
 	}
-	labels, err := e.labelsOn(ctx, audit.Instance)
+	labels, err := v.labelsOn(ctx, audit.Instance)
 	if err != nil {
 		return audit, err
 	}
@@ -69,9 +69,9 @@ func (e *Service) auditInstance(ctx context.Context, b sandbox.Backend,
 const labelsPage = 500
 
 // labelsOn returns the ledger ids under which an instance may have this ledger's sandboxes.
-func (e *Service) labelsOn(ctx context.Context, instance string) ([]string, error) {
-	labels := []string{e.store.ID()}
-	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+func (v *Service) labelsOn(ctx context.Context, instance string) ([]string, error) {
+	labels := []string{v.store.ID()}
+	err := v.store.Read(ctx, func(tx *ledger.Tx) error {
 		for after := ""; ; {
 			rows, err := tx.InstanceSandboxes(instance, after, labelsPage)
 			if err != nil {

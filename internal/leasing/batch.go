@@ -35,34 +35,34 @@ type leaseBatch struct {
 }
 
 // AcquireBatch implements service.Leases.
-func (e *Service) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
+func (v *Service) AcquireBatch(ctx context.Context, r sandbox.AcquireBatch) ([]sandbox.AcquireResult, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
 	}
 	b := &leaseBatch{asked: r.Each()}
 	if r.AllOrNone {
-		b.id = e.ids(sandbox.LedgerIDLength)
+		b.id = v.ids(sandbox.LedgerIDLength)
 	}
-	if err := e.acceptBatch(ctx, b, r.NoWait); err != nil {
+	if err := v.acceptBatch(ctx, b, r.NoWait); err != nil {
 		return nil, err
 	}
 	if i := b.firstFailure(); i >= 0 && r.AllOrNone {
 		return nil, r.ItemError(i, b.failed[i])
 	}
 	if r.NoWait {
-		return e.driveBatchInBackground(ctx, b)
+		return v.driveBatchInBackground(ctx, b)
 	}
 	if !r.AllOrNone {
-		return e.driveBatch(ctx, b), nil
+		return v.driveBatch(ctx, b), nil
 	}
-	results, err := e.driveAllOrNone(ctx, b)
+	results, err := v.driveAllOrNone(ctx, b)
 	i := firstCause(results)
 	switch {
 	case err != nil:
 		return nil, err
 	case i < 0:
 		return results, nil
-	case e.Life().Err() != nil || b.unreleased != nil:
+	case v.Life().Err() != nil || b.unreleased != nil:
 		cause := cmp.Or(b.unreleased, results[i].Err)
 		return nil, sandbox.Errorf(sandbox.Unavailable,
 			"the batch continues, because its end was not recorded: send it again: %w", cause)
@@ -89,24 +89,24 @@ func firstCause(results []sandbox.AcquireResult) int {
 // acceptBatch accepts the items in one commit, and records those that it refuses as failed. In an all-or-none batch,
 // the first refusal rolls the commit back. It waits for an environment that is being created, or whose instance is not
 // connected yet.
-func (e *Service) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
+func (v *Service) acceptBatch(ctx context.Context, b *leaseBatch, noWait bool) error {
 	barred := make(map[string]error) // environments that grant no leases now, and why
 	asked := make(map[string]bool)   // environments that it has waited for
 	for {
 		stopped := ""
-		err := e.store.Write(ctx, func(tx *ledger.Tx) (err error) {
-			stopped, err = e.findOrBeginEach(tx, b, barred)
+		err := v.store.Write(ctx, func(tx *ledger.Tx) (err error) {
+			stopped, err = v.findOrBeginEach(tx, b, barred)
 			return err
 		})
 		if stopped != "" && isMomentary(err) {
-			barred[stopped] = e.awaitLeasable(ctx, stopped, err, asked[stopped], noWait)
+			barred[stopped] = v.awaitLeasable(ctx, stopped, err, asked[stopped], noWait)
 			asked[stopped] = true
 			continue
 		}
-		e.noteBudgets(ctx, b)
+		v.noteBudgets(ctx, b)
 		if err == nil {
 			for i := range b.begun {
-				e.KeepClaim(b.begun[i].first)
+				v.KeepClaim(b.begun[i].first)
 			}
 		}
 		if b.id != "" && b.firstFailure() >= 0 {
@@ -124,12 +124,12 @@ func isMomentary(err error) bool {
 
 // findOrBeginEach calls findOrBegin for each item. stopped is the environment to wait for; its error rolls the
 // transaction back.
-func (e *Service) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
+func (v *Service) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[string]error) (stopped string, err error) {
 	b.begun, b.failed = make([]beginning, len(b.asked)), make([]error, len(b.asked))
 	for i, a := range b.asked {
 		refused := barred[a.EnvironmentID]
 		begin := func(tx *ledger.Tx) (err error) {
-			b.begun[i], err = e.findOrBegin(tx, a, b.id, true)
+			b.begun[i], err = v.findOrBegin(tx, a, b.id, true)
 			return err
 		}
 		switch {
@@ -157,18 +157,18 @@ func (e *Service) findOrBeginEach(tx *ledger.Tx, b *leaseBatch, barred map[strin
 
 // awaitLeasable waits for an environment that grants no leases now, as Acquire does. It returns why the environment
 // still grants none, nil if another try may succeed.
-func (e *Service) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
+func (v *Service) awaitLeasable(ctx context.Context, environmentID string, cause error, again, noWait bool) error {
 	var away *lifecycle.AwayError
 	if errors.As(cause, &away) {
 		if again {
 			return sandbox.Errorf(sandbox.Unavailable, "%w: the connection broke; try again", cause)
 		}
-		return e.MustReach(ctx, away.Backend, away.Instance)
+		return v.MustReach(ctx, away.Backend, away.Instance)
 	}
 	if noWait {
 		return cause
 	}
-	waited, err := e.environments.Await(ctx, environmentID)
+	waited, err := v.environments.Await(ctx, environmentID)
 	if err == nil && !waited && again {
 		err = cause // no other request is creating it
 	}
@@ -176,21 +176,21 @@ func (e *Service) awaitLeasable(ctx context.Context, environmentID string, cause
 }
 
 // noteBudgets records the budget events that refused items rolled back.
-func (e *Service) noteBudgets(ctx context.Context, b *leaseBatch) {
+func (v *Service) noteBudgets(ctx context.Context, b *leaseBatch) {
 	noted := make(map[string]bool)
 	for i, a := range b.asked {
 		if sandbox.CodeOf(b.failed[i]) != sandbox.BudgetExceeded || noted[a.EnvironmentID] {
 			continue
 		}
 		noted[a.EnvironmentID] = true
-		if err := e.billing.CheckBudget(ctx, a.EnvironmentID); err != nil {
-			e.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
+		if err := v.billing.CheckBudget(ctx, a.EnvironmentID); err != nil {
+			v.log.WarnContext(ctx, "leasing: looking at a budget", "environment", a.EnvironmentID, "error", err)
 		}
 	}
 }
 
 // driveBatch waits until the sandboxes of all accepted items can be used. It works on them concurrently.
-func (e *Service) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
+func (v *Service) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.AcquireResult {
 	results := make([]sandbox.AcquireResult, len(b.asked))
 	var working sync.WaitGroup
 	for i, a := range b.asked {
@@ -199,12 +199,12 @@ func (e *Service) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.Acqui
 		}
 		working.Go(func() {
 			if b.id == "" {
-				results[i].Acquired, results[i].Err = e.awaitReady(ctx, a, b.begun[i])
+				results[i].Acquired, results[i].Err = v.awaitReady(ctx, a, b.begun[i])
 				return
 			}
-			results[i].Acquired, results[i].Err = e.awaitMember(ctx, a, b.begun[i])
+			results[i].Acquired, results[i].Err = v.awaitMember(ctx, a, b.begun[i])
 			if err := results[i].Err; err != nil {
-				b.release.Do(func() { b.unreleased = e.releaseBatch(ctx, b, err) })
+				b.release.Do(func() { b.unreleased = v.releaseBatch(ctx, b, err) })
 			}
 		})
 	}
@@ -215,13 +215,13 @@ func (e *Service) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.Acqui
 // awaitMember is awaitReady for a lease of an all-or-none batch. The transaction that recorded the loss of a pool's
 // sandbox has replaced the sandbox. A lease that another batch rolled back is not acquired again, because this batch
 // may have ended.
-func (e *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
-	got, err := e.awaitReadyOnce(ctx, b)
+func (v *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
+	got, err := v.awaitReadyOnce(ctx, b)
 	if !errors.Is(err, errLostFromPool) {
 		return got, err
 	}
 	var next *ledger.Sandbox
-	readErr := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+	readErr := v.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		next, _, err = lifecycle.CurrentOf(tx, sandbox.LeaseID(a.AgentDID, a.EnvironmentID))
 		return err
 	})
@@ -231,22 +231,22 @@ func (e *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginnin
 	if next.ID == b.sandboxID {
 		return sandbox.Acquired{}, err
 	}
-	return e.awaitReadyOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
+	return v.awaitReadyOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
 }
 
 // driveAllOrNone finishes an all-or-none batch, even if its caller leaves.
-func (e *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+func (v *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
 	done := make(chan []sandbox.AcquireResult, 1)
 	detached := context.WithoutCancel(ctx)
-	began := e.Background(func() {
-		results := e.driveBatch(detached, b)
+	began := v.Background(func() {
+		results := v.driveBatch(detached, b)
 		if firstCause(results) >= 0 {
-			e.awaitReleased(detached, b)
+			v.awaitReleased(detached, b)
 		}
 		done <- results
 	})
 	if !began {
-		b.releaseClaims(e)
+		b.releaseClaims(v)
 		return nil, lifecycle.ErrClosing
 	}
 	select {
@@ -259,23 +259,23 @@ func (e *Service) driveAllOrNone(ctx context.Context, b *leaseBatch) ([]sandbox.
 
 // driveBatchInBackground finishes a batch without a waiting caller, and returns the leases in their accepted state. If
 // this process dies, the loop continues.
-func (e *Service) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
-	began := e.Background(func() {
-		results := e.driveBatch(e.Life(), b)
+func (v *Service) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]sandbox.AcquireResult, error) {
+	began := v.Background(func() {
+		results := v.driveBatch(v.Life(), b)
 		for i := range results {
 			if err := results[i].Err; err != nil && b.failed[i] == nil {
-				e.log.Warn("leasing: a lease of a batch that is not waited for is not ready",
+				v.log.Warn("leasing: a lease of a batch that is not waited for is not ready",
 					lifecycle.AboutLease(sandbox.LeaseID(b.asked[i].AgentDID, b.asked[i].EnvironmentID), b.begun[i].sandboxID),
 					"error", err)
 			}
 		}
 	})
 	if !began {
-		b.releaseClaims(e)
+		b.releaseClaims(v)
 		return nil, lifecycle.ErrClosing
 	}
 	results := make([]sandbox.AcquireResult, len(b.asked))
-	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err := v.store.Read(ctx, func(tx *ledger.Tx) error {
 		for i := range results {
 			if results[i] = (sandbox.AcquireResult{Err: b.failed[i]}); results[i].Err != nil {
 				continue
@@ -285,7 +285,7 @@ func (e *Service) driveBatchInBackground(ctx context.Context, b *leaseBatch) ([]
 				return err
 			}
 			results[i].IsNew = b.begun[i].isNew
-			if results[i].Lease, err = e.view(tx, s); err != nil {
+			if results[i].Lease, err = v.view(tx, s); err != nil {
 				return err
 			}
 		}
@@ -305,26 +305,26 @@ func (b *leaseBatch) releaseClaims(e *Service) {
 
 // releaseBatch ends the leases that an all-or-none batch has begun. Usually the failed step has ended them already. A
 // service that closes leaves the batch to other processes.
-func (e *Service) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
-	if e.Life().Err() != nil {
+func (v *Service) releaseBatch(ctx context.Context, b *leaseBatch, cause error) error {
+	if v.Life().Err() != nil {
 		return nil //nolint:nilerr // see above
 	}
-	return e.store.Write(context.WithoutCancel(ctx),
-		func(tx *ledger.Tx) error { return e.endBatch(tx, b.id, cause.Error()) })
+	return v.store.Write(context.WithoutCancel(ctx),
+		func(tx *ledger.Tx) error { return v.endBatch(tx, b.id, cause.Error()) })
 }
 
 // awaitReleased waits until the sandboxes of a batch are gone.
-func (e *Service) awaitReleased(ctx context.Context, b *leaseBatch) {
+func (v *Service) awaitReleased(ctx context.Context, b *leaseBatch) {
 	ctx, cancel := context.WithTimeout(ctx, endBatchLimit)
 	defer cancel()
 	var waiting sync.WaitGroup
 	for _, one := range b.begun {
-		if !one.isNew || e.Life().Err() != nil {
+		if !one.isNew || v.Life().Err() != nil {
 			continue
 		}
 		waiting.Go(func() {
-			if err := e.AwaitGone(ctx, one.sandboxID); err != nil {
-				e.log.WarnContext(ctx,
+			if err := v.AwaitGone(ctx, one.sandboxID); err != nil {
+				v.log.WarnContext(ctx,
 					"leasing: a sandbox of a failed batch could not be confirmed as removed; this will be tried again",
 					"sandbox", one.sandboxID, "error", err)
 			}

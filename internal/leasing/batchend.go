@@ -18,7 +18,7 @@ func takenBack(s *ledger.Sandbox) bool {
 
 // StepFailed implements lifecycle.StepFailer. It ends the batch of a lease that could not begin, or replaces a sandbox
 // that a pool lost.
-func (e *Service) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) error {
+func (v *Service) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) error {
 	isFirst := t.Action == lifecycle.Spawn || t.Action == lifecycle.Assign
 	if t.Row.BatchID == "" || !isFirst {
 		return nil
@@ -28,33 +28,33 @@ func (e *Service) StepFailed(tx *ledger.Tx, t *lifecycle.Step, cause error) erro
 		return err
 	}
 	if warmpool.Lost(s) {
-		replaced, err := e.replaceLost(tx, s)
+		replaced, err := v.replaceLost(tx, s)
 		if replaced || err != nil {
 			return err
 		}
 	}
 	err = tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-		if err := e.End(tx, s, lifecycle.FailedToBegin(cause, tx.Now)); err != nil {
+		if err := v.End(tx, s, lifecycle.FailedToBegin(cause, tx.Now)); err != nil {
 			return err
 		}
-		return e.ScheduleNext(tx, s)
+		return v.ScheduleNext(tx, s)
 	})
 	if err != nil {
 		return err
 	}
-	return e.endBatch(tx, s.BatchID, fmt.Sprintf("lease %s could not begin: %s", s.Lease(), cause))
+	return v.endBatch(tx, s.BatchID, fmt.Sprintf("lease %s could not begin: %s", s.Lease(), cause))
 }
 
 // replaceLost begins the next generation of a lease whose sandbox from a pool was lost, in a new sandbox, unless it is
 // refused now. It is still one lease, so it does not count again for the tenant's ceiling.
-func (e *Service) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, err error) {
+func (v *Service) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, err error) {
 	refused, err := tx.Part(func(tx *ledger.Tx) error {
 		env, err := tx.KnownEnvironment(s.EnvironmentID)
 		if err != nil {
 			return err
 		}
 		a := sandbox.Acquire{AgentDID: s.AgentDID, EnvironmentID: s.EnvironmentID, Owner: s.Owner, Settings: s.Settings}
-		next, err := e.mayBegin(tx, env, a, s.Generation)
+		next, err := v.mayBegin(tx, env, a, s.Generation)
 		if err != nil {
 			return err
 		}
@@ -74,18 +74,18 @@ func (e *Service) replaceLost(tx *ledger.Tx, s *ledger.Sandbox) (replaced bool, 
 		return tx.BeginGeneration(l, next)
 	})
 	if refused != nil {
-		e.log.Warn("leasing: a lease of a batch whose sandbox from the pool was lost cannot have another",
+		v.log.Warn("leasing: a lease of a batch whose sandbox from the pool was lost cannot have another",
 			lifecycle.About(s), "error", refused)
 	}
 	return refused == nil, err
 }
 
 // endBatch ends the live leases of a batch.
-func (e *Service) endBatch(tx *ledger.Tx, batchID, why string) error {
+func (v *Service) endBatch(tx *ledger.Tx, batchID, why string) error {
 	rows, err := tx.BatchSandboxes(batchID)
 	if err != nil {
 		return err
 	}
 	end := lifecycle.Ending{By: sandbox.EndedByRelease, Reason: "its batch leases all or none: " + why, At: tx.Now}
-	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error { return e.End(tx, s, end) })
+	return tx.UpdateRows(rows, func(s *ledger.Sandbox) error { return v.End(tx, s, end) })
 }

@@ -25,13 +25,13 @@ type Counts struct {
 }
 
 // Counts returns the current totals. Errors: Unavailable.
-func (e *Service) Counts(ctx context.Context) (Counts, error) {
+func (v *Service) Counts(ctx context.Context) (Counts, error) {
 	c := Counts{Ending: make(map[sandbox.Backend]time.Duration)}
-	for _, name := range e.Backends() {
+	for _, name := range v.Backends() {
 		c.Ending[name] = 0
 	}
-	instances := e.InReach()
-	err := e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+	instances := v.InReach()
+	err := v.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if c.Sandboxes, err = counts.In(tx).Sandboxes(); err != nil {
 			return err
 		}

@@ -16,8 +16,8 @@ import (
 const healthLimit = 10 * time.Second
 
 // LeaseUsage implements service.Health.
-func (e *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
-	s, lease, err := e.watched(ctx, r)
+func (v *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseUsage, error) {
+	s, lease, err := v.watched(ctx, r)
 	if err != nil {
 		return sandbox.LeaseUsage{}, err
 	}
@@ -30,7 +30,7 @@ func (e *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
-	x, h, err := e.On(s)
+	x, h, err := v.On(s)
 	if err != nil {
 		return sandbox.LeaseUsage{}, err
 	}
@@ -44,7 +44,7 @@ func (e *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 		SandboxID:  lease.SandboxID,
 		State:      o.State,
 		Limits:     lease.Resources,
-		SampledAt:  e.now(),
+		SampledAt:  v.now(),
 	}
 	if o.State == sandbox.StateRunning || o.State == sandbox.StatePaused {
 		used, err := x.Usage(ctx, h)
@@ -52,7 +52,7 @@ func (e *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 			return sandbox.LeaseUsage{}, lifecycle.AsError(err)
 		}
 		usage.CPUTime, usage.MemoryBytes, usage.PIDs = sandbox.Duration(used.CPUTime), used.MemoryBytes, used.PIDs
-		if usage.CPUPercent, err = e.cpuPercent(ctx, usage); err != nil {
+		if usage.CPUPercent, err = v.cpuPercent(ctx, usage); err != nil {
 			return sandbox.LeaseUsage{}, err
 		}
 	}
@@ -69,8 +69,8 @@ func (e *Service) LeaseUsage(ctx context.Context, r sandbox.LeaseRef) (sandbox.L
 }
 
 // cpuPercent returns the mean CPU use since the last sample of the history, nil without such a sample.
-func (e *Service) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent *float64, err error) {
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+func (v *Service) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent *float64, err error) {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := accounting.In(tx).UsageSamples(u.SandboxID, micro.At(u.SampledAt.Add(-sandbox.MaxUsageGap)),
 			micro.At(u.SampledAt))
 		if err != nil || len(rows) == 0 {
@@ -87,12 +87,12 @@ func (e *Service) cpuPercent(ctx context.Context, u sandbox.LeaseUsage) (percent
 }
 
 // LeaseUsageHistory implements service.Health.
-func (e *Service) LeaseUsageHistory(ctx context.Context,
+func (v *Service) LeaseUsageHistory(ctx context.Context,
 	q sandbox.UsageHistoryQuery) (sandbox.LeaseUsageHistory, error) {
 	if err := q.Validate(); err != nil {
 		return sandbox.LeaseUsageHistory{}, err
 	}
-	_, lease, err := e.watched(ctx, q.LeaseRef)
+	_, lease, err := v.watched(ctx, q.LeaseRef)
 	if err != nil {
 		return sandbox.LeaseUsageHistory{}, err
 	}
@@ -103,7 +103,7 @@ func (e *Service) LeaseUsageHistory(ctx context.Context,
 		Limits:     lease.Resources,
 	}
 	var rows []accounting.UsageSample
-	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		to := tx.Now + 1
 		if !q.To.IsZero() {
 			to = micro.At(q.To)
@@ -124,8 +124,8 @@ func (e *Service) LeaseUsageHistory(ctx context.Context,
 }
 
 // LeaseHealth implements service.Health.
-func (e *Service) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
-	s, lease, err := e.watched(ctx, r)
+func (v *Service) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.LeaseHealth, error) {
+	s, lease, err := v.watched(ctx, r)
 	if err != nil {
 		return sandbox.LeaseHealth{}, err
 	}
@@ -135,13 +135,13 @@ func (e *Service) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.
 		SandboxID:  lease.SandboxID,
 		Status:     lease.Status,
 		Phase:      lease.Phase,
-		CheckedAt:  e.now(),
+		CheckedAt:  v.now(),
 	}
 	switch lease.Status {
 	case sandbox.LeasePending:
 		health.Problem = "the sandbox is being created"
 	case sandbox.LeaseActive:
-		e.examine(ctx, s, &health)
+		v.examine(ctx, s, &health)
 	default:
 		health.Problem = fmt.Sprintf("the lease has ended by %s: %s", lease.EndedBy, lease.EndReason)
 	}
@@ -150,25 +150,25 @@ func (e *Service) LeaseHealth(ctx context.Context, r sandbox.LeaseRef) (sandbox.
 }
 
 // watched reads a lease without changing anything.
-func (e *Service) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sandbox, lease sandbox.Lease, err error) {
-	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+func (v *Service) watched(ctx context.Context, r sandbox.LeaseRef) (s *ledger.Sandbox, lease sandbox.Lease, err error) {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		if s, _, err = lifecycle.CurrentOf(tx, r.ID); err != nil {
 			return err
 		}
 		if err := lifecycle.CheckRef(s, r); err != nil {
 			return err
 		}
-		lease, err = e.view(tx, s)
+		lease, err = v.view(tx, s)
 		return err
 	})
 	return s, lease, err
 }
 
 // examine asks the backend and, if the sandbox should run, the programs in it.
-func (e *Service) examine(ctx context.Context, s *ledger.Sandbox, health *sandbox.LeaseHealth) {
+func (v *Service) examine(ctx context.Context, s *ledger.Sandbox, health *sandbox.LeaseHealth) {
 	ctx, cancel := context.WithTimeout(ctx, healthLimit)
 	defer cancel()
-	x, h, err := e.On(s)
+	x, h, err := v.On(s)
 	if err != nil {
 		health.Problem = err.Error()
 		return

@@ -11,72 +11,72 @@ import (
 )
 
 // GetLease implements service.Leases.
-func (e *Service) GetLease(ctx context.Context, id string) (l sandbox.Lease, err error) {
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+func (v *Service) GetLease(ctx context.Context, id string) (l sandbox.Lease, err error) {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, _, err := lifecycle.CurrentOf(tx, id)
 		if err != nil {
 			return err
 		}
-		l, err = e.view(tx, s)
+		l, err = v.view(tx, s)
 		return err
 	})
 	return l, err
 }
 
 // readView returns the lease of a sandbox, of any generation.
-func (e *Service) readView(ctx context.Context, sandboxID string) (l sandbox.Lease, err error) {
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+func (v *Service) readView(ctx context.Context, sandboxID string) (l sandbox.Lease, err error) {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) error {
 		s, err := lifecycle.MustSandbox(tx, sandboxID)
 		if err != nil {
 			return err
 		}
-		l, err = e.view(tx, s)
+		l, err = v.view(tx, s)
 		return err
 	})
 	return l, err
 }
 
 // ListLeases implements service.Leases.
-func (e *Service) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases []sandbox.Lease, err error) {
+func (v *Service) ListLeases(ctx context.Context, f sandbox.LeaseFilter) (leases []sandbox.Lease, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
 	if f.Observe {
-		if err := e.observeListed(ctx, f); err != nil {
+		if err := v.observeListed(ctx, f); err != nil {
 			return nil, err
 		}
 	}
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := tx.CurrentSandboxes(f)
 		if err != nil {
 			return err
 		}
-		leases, err = e.views(tx, rows)
+		leases, err = v.views(tx, rows)
 		return err
 	})
 	return leases, err
 }
 
 // ObserveLease implements service.Leases.
-func (e *Service) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
-	l, err := e.GetLease(ctx, id)
+func (v *Service) ObserveLease(ctx context.Context, id string) (sandbox.Lease, error) {
+	l, err := v.GetLease(ctx, id)
 	if err != nil || !observes(l) {
 		return l, err
 	}
-	if err := e.Look(ctx, l.SandboxID); err != nil {
+	if err := v.Look(ctx, l.SandboxID); err != nil {
 		return sandbox.Lease{}, lifecycle.AsError(err)
 	}
-	return e.GetLease(ctx, id)
+	return v.GetLease(ctx, id)
 }
 
 // Renew implements service.Leases.
-func (e *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
+func (v *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, error) {
 	if err := r.Validate(); err != nil {
 		return sandbox.Lease{}, err
 	}
 	var id string
 	renew := false
-	err := e.store.Write(ctx, func(tx *ledger.Tx) error {
+	err := v.store.Write(ctx, func(tx *ledger.Tx) error {
 		s, held, err := lifecycle.CurrentOf(tx, r.ID)
 		if err != nil {
 			return err
@@ -90,12 +90,12 @@ func (e *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, er
 		id = s.ID
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
 			if r.Settings != nil {
-				if err := e.changeSettings(tx, s, *r.Settings); err != nil {
+				if err := v.changeSettings(tx, s, *r.Settings); err != nil {
 					return err
 				}
 			}
-			renew = e.MarkRenewalPending(tx, s)
-			if err := e.Touch(tx, s); err != nil {
+			renew = v.MarkRenewalPending(tx, s)
+			if err := v.Touch(tx, s); err != nil {
 				return err
 			}
 			return tx.AppendSandboxEvent(s, sandbox.EventRenewed, map[string]any{"expires_at": s.ExpiresAt(held, tx.Now).Time()})
@@ -105,13 +105,13 @@ func (e *Service) Renew(ctx context.Context, r sandbox.Renew) (sandbox.Lease, er
 		return sandbox.Lease{}, err
 	}
 	if renew {
-		e.RenewNow(ctx, r.ID, id)
+		v.RenewNow(ctx, r.ID, id)
 	}
-	return e.readView(ctx, id)
+	return v.readView(ctx, id)
 }
 
 // changeSettings gives a live lease other settings of its own.
-func (e *Service) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
+func (v *Service) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sandbox.LeaseSettings) error {
 	if settings.MaxLifetime != nil && micro.SpanOf(*settings.MaxLifetime) != s.MaxLifetime {
 		return sandbox.InvalidFields("lease", []sandbox.Field{
 			{Name: "settings.max_lifetime", Problem: "is fixed when a lease begins; it is " + s.MaxLifetime.Duration().String()},
@@ -125,34 +125,34 @@ func (e *Service) changeSettings(tx *ledger.Tx, s *ledger.Sandbox, settings sand
 		return err
 	}
 	s.Settings = settings
-	e.environments.Follow(tx, s, env.Spec)
+	v.environments.Follow(tx, s, env.Spec)
 	return nil
 }
 
 // Release implements service.Leases.
-func (e *Service) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	id, err := e.endByRelease(ctx, r)
+func (v *Service) Release(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	id, err := v.endByRelease(ctx, r)
 	if err == nil {
-		err = e.AwaitGone(ctx, id)
+		err = v.AwaitGone(ctx, id)
 	}
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
-	return e.readView(ctx, id)
+	return v.readView(ctx, id)
 }
 
 // StartRelease implements service.Leases.
-func (e *Service) StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	id, err := e.endByRelease(ctx, r)
+func (v *Service) StartRelease(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	id, err := v.endByRelease(ctx, r)
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
-	return e.readView(ctx, id)
+	return v.readView(ctx, id)
 }
 
 // endByRelease ends a lease, and returns the id of its sandbox.
-func (e *Service) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id string, err error) {
-	err = e.store.Write(ctx, func(tx *ledger.Tx) error {
+func (v *Service) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id string, err error) {
+	err = v.store.Write(ctx, func(tx *ledger.Tx) error {
 		s, held, err := releasable(tx, r)
 		if err != nil {
 			return err
@@ -167,7 +167,7 @@ func (e *Service) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id stri
 			end = &lifecycle.Ending{By: sandbox.EndedByRelease, Reason: "released by " + by, At: tx.Now}
 		}
 		return tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-			if err := e.End(tx, s, *end); err != nil {
+			if err := v.End(tx, s, *end); err != nil {
 				return err
 			}
 			s.Schedule.DueAt = tx.Now // a destroy that waits for a retry is tried now
@@ -178,13 +178,13 @@ func (e *Service) endByRelease(ctx context.Context, r sandbox.LeaseRef) (id stri
 }
 
 // Sleep implements service.Leases.
-func (e *Service) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	return e.rest(ctx, r, lifecycle.Sleep, sandbox.PhaseAsleep)
+func (v *Service) Sleep(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	return v.rest(ctx, r, lifecycle.Sleep, sandbox.PhaseAsleep)
 }
 
 // Wake implements service.Leases. It counts as activity, because a woken sandbox is about to be used.
-func (e *Service) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
-	u, err := e.BeginUse(ctx, r, lifecycle.ClaimTTL, nil)
+func (v *Service) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, error) {
+	u, err := v.BeginUse(ctx, r, lifecycle.ClaimTTL, nil)
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
@@ -192,16 +192,16 @@ func (e *Service) Wake(ctx context.Context, r sandbox.LeaseRef) (sandbox.Lease, 
 	if err := u.Leave(ctx, true, nil); err != nil {
 		return sandbox.Lease{}, err
 	}
-	return e.readView(ctx, u.Row.ID)
+	return v.readView(ctx, u.Row.ID)
 }
 
 // rest puts an unused sandbox to sleep or wakes it.
-func (e *Service) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.Action,
+func (v *Service) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.Action,
 	phase sandbox.Phase) (sandbox.Lease, error) {
 	for {
 		var id string
 		var reached bool
-		err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+		err := v.store.Read(ctx, func(tx *ledger.Tx) error {
 			s, held, err := lifecycle.CurrentOf(tx, r.ID)
 			if err != nil {
 				return err
@@ -223,9 +223,9 @@ func (e *Service) rest(ctx context.Context, r sandbox.LeaseRef, want lifecycle.A
 			return sandbox.Lease{}, err
 		}
 		if reached {
-			return e.readView(ctx, id)
+			return v.readView(ctx, id)
 		}
-		if err := e.Drive(ctx, id, want); err != nil {
+		if err := v.Drive(ctx, id, want); err != nil {
 			return sandbox.Lease{}, err
 		}
 	}

@@ -13,14 +13,14 @@ import (
 )
 
 // Sweep implements service.Maintenance.
-func (e *Service) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error) {
-	report := sandbox.SweepReport{LedgerID: e.store.ID(), DryRun: r.DryRun, Instances: []sandbox.InstanceSweep{}}
-	backends := e.Backends()
+func (v *Service) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.SweepReport, error) {
+	report := sandbox.SweepReport{LedgerID: v.store.ID(), DryRun: r.DryRun, Instances: []sandbox.InstanceSweep{}}
+	backends := v.Backends()
 	slices.Sort(backends)
 	var away error
 	reached := 0
 	for _, b := range backends {
-		found, err := e.sweepInstance(ctx, b, r.DryRun)
+		found, err := v.sweepInstance(ctx, b, r.DryRun)
 		if err != nil {
 			away = errors.Join(away, err)
 			report.Instances = append(report.Instances,
@@ -40,23 +40,23 @@ func (e *Service) Sweep(ctx context.Context, r sandbox.SweepRequest) (sandbox.Sw
 // repairs gateways, and destroys orphans that it finds a second time (see package orphans). An unreachable backend is
 // an error, and not an observation. If an environment does not answer, the error names it, and the others are still
 // inspected.
-func (e *Service) Resync(ctx context.Context, b sandbox.Backend) error {
-	x, err := e.BackendFor(b)
+func (v *Service) Resync(ctx context.Context, b sandbox.Backend) error {
+	x, err := v.BackendFor(b)
 	if err != nil {
 		return err
 	}
-	v, err := e.takeInventory(ctx, x)
+	inventory, err := v.takeInventory(ctx, x)
 	if err != nil {
 		return err
 	}
-	looked := x.LookAtAll(ctx, v)
-	repaired := v.Repair(ctx, environments.ProvisionTimeout(x, sandbox.PullNever))
-	_, collected := v.Collect(ctx)
-	return errors.Join(v.Failure(), looked, repaired, collected)
+	looked := x.LookAtAll(ctx, inventory)
+	repaired := inventory.Repair(ctx, environments.ProvisionTimeout(x, sandbox.PullNever))
+	_, collected := inventory.Collect(ctx)
+	return errors.Join(inventory.Failure(), looked, repaired, collected)
 }
 
 // takeInventory lists the objects on a backend's connected instance, which may have lost its witness since.
-func (e *Service) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orphans.Inventory, error) {
+func (v *Service) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orphans.Inventory, error) {
 	instance, err := x.Reach(ctx)
 	if err != nil {
 		return nil, err
@@ -66,32 +66,32 @@ func (e *Service) takeInventory(ctx context.Context, x *lifecycle.Backend) (*orp
 	if err := x.Recognize(bounded, instance); err != nil {
 		return nil, err
 	}
-	return e.orphans.Take(ctx, x, instance)
+	return v.orphans.Take(ctx, x, instance)
 }
 
 // sweepInstance sweeps a backend's connected instance. It fails only if the instance cannot be listed. The report has
 // the other errors.
-func (e *Service) sweepInstance(ctx context.Context, b sandbox.Backend, dry bool) (sandbox.InstanceSweep, error) {
-	x, err := e.BackendFor(b)
+func (v *Service) sweepInstance(ctx context.Context, b sandbox.Backend, dry bool) (sandbox.InstanceSweep, error) {
+	x, err := v.BackendFor(b)
 	if err != nil {
 		return sandbox.InstanceSweep{}, err
 	}
-	v, err := e.takeInventory(ctx, x)
+	inventory, err := v.takeInventory(ctx, x)
 	if err != nil {
 		return sandbox.InstanceSweep{}, err
 	}
-	found := sandbox.InstanceSweep{Backend: b, Instance: v.Instance(), Findings: []sandbox.SweepFinding{}}
-	drifted, err := x.Compare(ctx, v)
-	err = errors.Join(v.Failure(), err)
+	found := sandbox.InstanceSweep{Backend: b, Instance: inventory.Instance(), Findings: []sandbox.SweepFinding{}}
+	drifted, err := x.Compare(ctx, inventory)
+	err = errors.Join(inventory.Failure(), err)
 	var unwanted []sandbox.SweepFinding
 	if dry {
 		var judged error
-		unwanted, judged = v.Preview(ctx)
+		unwanted, judged = inventory.Preview(ctx)
 		err = errors.Join(err, judged)
 	} else {
-		looked := x.LookAtAll(ctx, v)
+		looked := x.LookAtAll(ctx, inventory)
 		var failed error
-		unwanted, failed = v.Collect(ctx)
+		unwanted, failed = inventory.Collect(ctx)
 		err = errors.Join(err, looked, failed)
 	}
 	found.Findings = append(append(found.Findings, drifted...), unwanted...)

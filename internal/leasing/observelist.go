@@ -10,15 +10,15 @@ import (
 )
 
 // observeListed inspects the live sandboxes of a page of leases, as ObserveLease does for one.
-func (e *Service) observeListed(ctx context.Context, f sandbox.LeaseFilter) error {
+func (v *Service) observeListed(ctx context.Context, f sandbox.LeaseFilter) error {
 	living := make(map[sandbox.Backend][]ledger.Sandbox)
 	drifted := make(map[string]bool)
-	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err := v.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := tx.CurrentSandboxes(f)
 		if err != nil {
 			return err
 		}
-		leases, err := e.views(tx, rows)
+		leases, err := v.views(tx, rows)
 		if err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (e *Service) observeListed(ctx context.Context, f sandbox.LeaseFilter) erro
 	}
 	var errs []error
 	for backend, rows := range living {
-		errs = append(errs, e.LookAtMany(ctx, backend, rows, drifted))
+		errs = append(errs, v.LookAtMany(ctx, backend, rows, drifted))
 	}
 	return lifecycle.AsError(errors.Join(errs...))
 }

@@ -25,11 +25,11 @@ var errRaced = errors.New("a delivery of the batch was stored meanwhile")
 
 // Deliver implements service.Conditions. One transaction stores the delivery, its events and the ends of leases. The
 // loop removes their sandboxes.
-func (e *Service) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
+func (v *Service) Deliver(ctx context.Context, d sandbox.Delivery) (sandbox.Receipt, error) {
 	if err := d.Condition.Validate(); err != nil {
 		return sandbox.Receipt{}, err
 	}
-	return e.receipts.deliver(ctx, d)
+	return v.receipts.deliver(ctx, d)
 }
 
 // receipts collects deliveries that arrive during a write, and stores them together, because statements cost more than

@@ -11,11 +11,11 @@ import (
 )
 
 // ListEvents implements service.Reports.
-func (e *Service) ListEvents(ctx context.Context, f sandbox.EventFilter) (events []sandbox.Event, err error) {
+func (v *Service) ListEvents(ctx context.Context, f sandbox.EventFilter) (events []sandbox.Event, err error) {
 	if err := f.CheckLimit(); err != nil {
 		return nil, err
 	}
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) error {
 		events, err = tx.Events(f)
 		return err
 	})
@@ -23,14 +23,14 @@ func (e *Service) ListEvents(ctx context.Context, f sandbox.EventFilter) (events
 }
 
 // FollowEvents implements service.Reports.
-func (e *Service) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
+func (v *Service) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield func(sandbox.Event) error) error {
 	if f.Latest {
 		return sandbox.InvalidFields("event filter",
 			[]sandbox.Field{{Name: "latest", Problem: "cannot be followed: events come in the order in which they happen"}})
 	}
 	f.Limit = 0
-	return lifecycle.Follow(ctx, e.store, e.Life(), func() ([]sandbox.Event, lifecycle.Next, error) {
-		events, last, err := e.nextEvents(ctx, f)
+	return lifecycle.Follow(ctx, v.store, v.Life(), func() ([]sandbox.Event, lifecycle.Next, error) {
+		events, last, err := v.nextEvents(ctx, f)
 		if n := len(events); n > 0 {
 			f.AfterID = events[n-1].ID
 			if f.SandboxID != "" {
@@ -46,9 +46,9 @@ func (e *Service) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield
 }
 
 // nextEvents returns a page of events and the id of the latest event, both from one snapshot.
-func (e *Service) nextEvents(ctx context.Context,
+func (v *Service) nextEvents(ctx context.Context,
 	f sandbox.EventFilter) (events []sandbox.Event, last int64, err error) {
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) error {
 		if events, err = tx.Events(f); err != nil {
 			return err
 		}
@@ -60,11 +60,11 @@ func (e *Service) nextEvents(ctx context.Context,
 }
 
 // ListDrift implements service.Reports.
-func (e *Service) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings []sandbox.DriftFinding, err error) {
+func (v *Service) ListDrift(ctx context.Context, f sandbox.DriftFilter) (findings []sandbox.DriftFinding, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) error {
 		findings, err = drift.In(tx).List(f)
 		return err
 	})
@@ -72,12 +72,12 @@ func (e *Service) ListDrift(ctx context.Context, f sandbox.DriftFilter) (finding
 }
 
 // ListDeliveries implements service.Reports.
-func (e *Service) ListDeliveries(ctx context.Context,
+func (v *Service) ListDeliveries(ctx context.Context,
 	f sandbox.DeliveryFilter) (list []sandbox.StoredDelivery, err error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
-	err = e.store.Read(ctx, func(tx *ledger.Tx) error {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := deliveries.In(tx).List(f)
 		for i := range rows {
 			list = append(list, rows[i].Domain())

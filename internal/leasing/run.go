@@ -22,7 +22,7 @@ import (
 const endRunLimit = time.Minute
 
 // Run implements service.Runs. The run's own owner distinguishes its lease from an earlier one of the agent.
-func (e *Service) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
+func (v *Service) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	unset := r.Timeout == 0
 	r, err = r.Normalize()
 	if err != nil {
@@ -31,16 +31,16 @@ func (e *Service) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Ru
 	if unset {
 		r.Timeout = 0 // use the environment's
 	}
-	if err := e.admitRun(ctx, &r); err != nil {
+	if err := v.admitRun(ctx, &r); err != nil {
 		return res, err
 	}
 	ref := sandbox.LeaseRef{
 		ID:    sandbox.LeaseID(r.AgentDID, r.EnvironmentID),
-		Owner: path.Join(r.Owner, "run", e.ids(sandbox.LedgerIDLength)),
+		Owner: path.Join(r.Owner, "run", v.ids(sandbox.LedgerIDLength)),
 	}
-	defer func() { res.Lease = e.endRun(ctx, ref) }() // also after an error or a panic
+	defer func() { res.Lease = v.endRun(ctx, ref) }() // also after an error or a panic
 	awake, life := sandbox.Duration(0), r.Timeout+r.Margin
-	_, err = e.Acquire(ctx, sandbox.Acquire{
+	_, err = v.Acquire(ctx, sandbox.Acquire{
 		AgentDID: r.AgentDID, EnvironmentID: r.EnvironmentID, Owner: ref.Owner, Tenant: r.Tenant,
 		Settings: sandbox.LeaseSettings{TTL: &r.Margin, MaxLifetime: &life, SleepAfter: &awake},
 		Choice:   r.Choice, MayExceed: r.MayExceed,
@@ -48,13 +48,13 @@ func (e *Service) Run(ctx context.Context, r sandbox.RunRequest) (res sandbox.Ru
 	if err != nil {
 		return res, err
 	}
-	return e.runIn(ctx, ref, r)
+	return v.runIn(ctx, ref, r)
 }
 
 // admitRun refuses a run that its environment does not allow, before a sandbox is created. It sets a missing agent or
 // timeout.
-func (e *Service) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
-	env, err := e.storedEnvironment(ctx, r.EnvironmentID)
+func (v *Service) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
+	env, err := v.storedEnvironment(ctx, r.EnvironmentID)
 	if err != nil {
 		return err
 	}
@@ -72,13 +72,13 @@ func (e *Service) admitRun(ctx context.Context, r *sandbox.RunRequest) error {
 			{Name: "agent_did", Problem: "must be set: environment " + r.EnvironmentID + " keeps a snapshot for each agent"},
 		})
 	}
-	r.AgentDID = "did:run:" + e.ids(sandbox.SandboxIDLength)
+	r.AgentDID = "did:run:" + v.ids(sandbox.SandboxIDLength)
 	return nil
 }
 
 // storedEnvironment returns an environment's row. GetEnvironment would also ask the backend about the deployment.
-func (e *Service) storedEnvironment(ctx context.Context, id string) (env *ledger.Environment, err error) {
-	err = e.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+func (v *Service) storedEnvironment(ctx context.Context, id string) (env *ledger.Environment, err error) {
+	err = v.store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		env, err = tx.KnownEnvironment(id)
 		return err
 	})
@@ -86,26 +86,26 @@ func (e *Service) storedEnvironment(ctx context.Context, id string) (env *ledger
 }
 
 // runIn runs the command in a run's sandbox, with its files.
-func (e *Service) runIn(ctx context.Context, ref sandbox.LeaseRef,
+func (v *Service) runIn(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (res sandbox.RunResult, err error) {
 	if r.Files != nil {
-		if err := e.WriteFiles(ctx, ref, "/workspace", r.Files); err != nil {
+		if err := v.WriteFiles(ctx, ref, "/workspace", r.Files); err != nil {
 			return res, err
 		}
 	}
-	if res.ExecResult, err = e.Exec(ctx, ref, r.ExecRequest); err != nil || len(r.Collect) == 0 {
+	if res.ExecResult, err = v.Exec(ctx, ref, r.ExecRequest); err != nil || len(r.Collect) == 0 {
 		return res, err
 	}
-	res.Missing, err = e.collect(ctx, ref, r)
+	res.Missing, err = v.collect(ctx, ref, r)
 	return res, err
 }
 
 // collect writes paths as one tar stream, and returns the paths that match nothing.
-func (e *Service) collect(ctx context.Context, ref sandbox.LeaseRef,
+func (v *Service) collect(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (missing []string, err error) {
 	out := tar.NewWriter(r.Collected)
 	for _, p := range r.Collect {
-		found, err := e.collectPath(ctx, ref, out, p)
+		found, err := v.collectPath(ctx, ref, out, p)
 		if err != nil {
 			return missing, err
 		}
@@ -118,13 +118,13 @@ func (e *Service) collect(ctx context.Context, ref sandbox.LeaseRef,
 
 // collectPath writes a path, or everything that matches a pattern, and reports whether there was anything. It reads the
 // whole base directory of a pattern and filters here, so that it needs no program in the sandbox.
-func (e *Service) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *tar.Writer, p string) (bool, error) {
+func (v *Service) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *tar.Writer, p string) (bool, error) {
 	base, matches := p, func(string) bool { return true }
 	if strings.ContainsAny(p, `*?[{\`) {
 		base, _ = doublestar.SplitPattern(p)
 		matches = func(name string) bool { return underMatch(p, base, name) }
 	}
-	archive, err := e.ReadFiles(ctx, ref, base)
+	archive, err := v.ReadFiles(ctx, ref, base)
 	if sandbox.ReasonOf(err) == sandbox.ReasonFileNotFound {
 		return false, nil
 	}
@@ -176,21 +176,21 @@ func appendArchive(out *tar.Writer, dir string, archive io.Reader,
 }
 
 // endRun ends a run's lease, if it acquired one, even if the caller has left.
-func (e *Service) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease {
+func (v *Service) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Lease {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endRunLimit)
 	defer cancel()
-	lease, err := e.Release(ctx, ref)
+	lease, err := v.Release(ctx, ref)
 	switch {
 	case err == nil:
-		return e.billed(ctx, lease)
+		return v.billed(ctx, lease)
 	case sandbox.CodeOf(err) == sandbox.NotFound, sandbox.CodeOf(err) == sandbox.Conflict:
 		return sandbox.Lease{} // the run has no lease: the agent's lease has another owner
 	}
-	e.log.WarnContext(ctx,
+	v.log.WarnContext(ctx,
 		"leasing: the run's sandbox could not be confirmed as removed; this will be tried again; the lease's time limits "+
 			"end it otherwise",
 		lifecycle.AboutLease(ref.ID, ""), "error", err)
-	if lease, err = e.GetLease(ctx, ref.ID); err != nil || lease.Owner != ref.Owner {
+	if lease, err = v.GetLease(ctx, ref.ID); err != nil || lease.Owner != ref.Owner {
 		return sandbox.Lease{} // the log has the reason
 	}
 	return lease
@@ -198,10 +198,10 @@ func (e *Service) endRun(ctx context.Context, ref sandbox.LeaseRef) sandbox.Leas
 
 // billed returns a run's ended lease with the model calls of its sandbox, which the ledger would otherwise have seconds
 // later.
-func (e *Service) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease {
-	now, err := e.withCalls(ctx, lease)
+func (v *Service) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease {
+	now, err := v.withCalls(ctx, lease)
 	if err != nil {
-		e.log.WarnContext(ctx, "leasing: the result of a run lacks model calls; they are recorded later",
+		v.log.WarnContext(ctx, "leasing: the result of a run lacks model calls; they are recorded later",
 			lifecycle.AboutLease(lease.ID, lease.SandboxID), "error", err)
 		return lease
 	}
@@ -212,17 +212,17 @@ func (e *Service) billed(ctx context.Context, lease sandbox.Lease) sandbox.Lease
 }
 
 // withCalls records the remaining model calls from the gateway of a lease's environment, and reads the lease again.
-func (e *Service) withCalls(ctx context.Context, lease sandbox.Lease) (sandbox.Lease, error) {
-	env, err := e.storedEnvironment(ctx, lease.EnvironmentID)
+func (v *Service) withCalls(ctx context.Context, lease sandbox.Lease) (sandbox.Lease, error) {
+	env, err := v.storedEnvironment(ctx, lease.EnvironmentID)
 	if err != nil || len(env.Spec.LLM) == 0 {
 		return lease, err
 	}
-	x, err := e.BackendFor(env.Backend)
+	x, err := v.BackendFor(env.Backend)
 	if err != nil {
 		return lease, err
 	}
-	if err := e.llm.Drain(ctx, x, env.ID, env.Instance); err != nil {
+	if err := v.llm.Drain(ctx, x, env.ID, env.Instance); err != nil {
 		return lease, err
 	}
-	return e.GetLease(ctx, lease.ID)
+	return v.GetLease(ctx, lease.ID)
 }

@@ -140,75 +140,75 @@ func New(c Config) (*Service, error) {
 }
 
 // addParts creates the parts of the service.
-func (e *Service) addParts(c Config) {
-	e.egress = egresslog.New(c.Store)
-	e.orphans = orphans.New(c.Store, c.Logger)
-	e.retention = retention.New(c.Store, endOldRetentions, output.Objects)
-	e.billing = billing.New(billing.Config{
-		Store: c.Store, Books: e.books, End: e.End, Measure: e.Sampler.Measure, Log: c.Logger,
+func (v *Service) addParts(c Config) {
+	v.egress = egresslog.New(c.Store)
+	v.orphans = orphans.New(c.Store, c.Logger)
+	v.retention = retention.New(c.Store, endOldRetentions, output.Objects)
+	v.billing = billing.New(billing.Config{
+		Store: c.Store, Books: v.books, End: v.End, Measure: v.Sampler.Measure, Log: c.Logger,
 	})
-	e.secrets = secrets.New(c.Store, c.Keys)
-	e.llm = llm.New(llm.Config{
-		Store: c.Store, Keys: e.secrets, Budgets: e.billing, Observer: c.LLMObserver, Log: c.Logger,
+	v.secrets = secrets.New(c.Store, c.Keys)
+	v.llm = llm.New(llm.Config{
+		Store: c.Store, Keys: v.secrets, Budgets: v.billing, Observer: c.LLMObserver, Log: c.Logger,
 	})
-	e.pools = warmpool.New(warmpool.Config{
-		Store: c.Store, NewSandbox: e.newSandbox, End: e.End, Spent: billing.IsSpent,
+	v.pools = warmpool.New(warmpool.Config{
+		Store: c.Store, NewSandbox: v.newSandbox, End: v.End, Spent: billing.IsSpent,
 	})
-	e.snapshots = snapshots.New(
-		snapshots.Config{Ledger: c.Store, Objects: c.Objects, Life: e.Life(), Uses: e.HoldsFor, Log: c.Logger})
-	e.archives = archives.New(archives.Config{Core: e.Core, Secrets: e.secrets, Store: c.Mirrors, Life: e.Life(),
+	v.snapshots = snapshots.New(
+		snapshots.Config{Ledger: c.Store, Objects: c.Objects, Life: v.Life(), Uses: v.HoldsFor, Log: c.Logger})
+	v.archives = archives.New(archives.Config{Core: v.Core, Secrets: v.secrets, Store: c.Mirrors, Life: v.Life(),
 		Log: c.Logger})
-	e.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.Objects, Bounds: c.KeptOutput})
-	e.workspace = workspace.New(workspace.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets, Mirrors: c.Mirrors,
-		Outputs: e.outputs, Life: e.Life(), Log: c.Logger})
-	e.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: e.Life(), Log: c.Logger,
+	v.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.Objects, Bounds: c.KeptOutput})
+	v.workspace = workspace.New(workspace.Config{Core: v.Core, Store: c.Store, Secrets: v.secrets, Mirrors: c.Mirrors,
+		Outputs: v.outputs, Life: v.Life(), Log: c.Logger})
+	v.sessions = sessions.New(sessions.Config{Store: c.Store, Keys: c.Keys, IDs: c.IDs, Life: v.Life(), Log: c.Logger,
 		Cancel: func(ctx context.Context, r sandbox.ExecRef) (sandbox.Exec, error) {
-			return e.commands.CancelExec(ctx, r)
+			return v.commands.CancelExec(ctx, r)
 		}})
-	e.commands = commands.New(commands.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger,
-		Outputs: e.outputs, Sessions: e.sessions})
-	e.processes = processes.New(processes.Config{Core: e.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger})
-	e.companions = companions.New(companions.Config{Core: e.Core, Store: c.Store, Secrets: e.secrets,
+	v.commands = commands.New(commands.Config{Core: v.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger,
+		Outputs: v.outputs, Sessions: v.sessions})
+	v.processes = processes.New(processes.Config{Core: v.Core, Store: c.Store, IDs: c.IDs, Log: c.Logger})
+	v.companions = companions.New(companions.Config{Core: v.Core, Store: c.Store, Secrets: v.secrets,
 		Log: c.Logger})
-	e.environments = environments.New(environments.Config{Core: e.Core, Store: c.Store, IDs: c.IDs,
-		Checkers: []environments.Checker{e.snapshots, e.workspace, e.archives}, Host: c.Host, Secrets: e.secrets,
-		LLM: e.llm, Billing: e.billing, Pools: e.pools, Log: c.Logger})
-	e.Environments, e.Connector = e.environments, e.processes
-	e.Execs, e.Sessions, e.Files = e.commands, e.sessions, files.New(e.Core)
-	e.Processes, e.Companions = e.processes, e.companions
-	e.Workspaces, e.Snapshots = e.workspace, e.snapshots
+	v.environments = environments.New(environments.Config{Core: v.Core, Store: c.Store, IDs: c.IDs,
+		Checkers: []environments.Checker{v.snapshots, v.workspace, v.archives}, Host: c.Host, Secrets: v.secrets,
+		LLM: v.llm, Billing: v.billing, Pools: v.pools, Log: c.Logger})
+	v.Environments, v.Connector = v.environments, v.processes
+	v.Execs, v.Sessions, v.Files = v.commands, v.sessions, files.New(v.Core)
+	v.Processes, v.Companions = v.processes, v.companions
+	v.Workspaces, v.Snapshots = v.workspace, v.snapshots
 }
 
 // hooksOfParts returns the hooks of the parts, in call order: /data is restored and the workspace written before
 // secrets arrive, and commands run last.
-func (e *Service) hooksOfParts() lifecycle.Hooks {
+func (v *Service) hooksOfParts() lifecycle.Hooks {
 	return lifecycle.Hooks{
-		Planners:     []lifecycle.Planner{e.snapshots, e.secrets, e.companions},
-		Admitters:    []lifecycle.Admitter{e.snapshots},
-		Actors:       []lifecycle.Actor{e.snapshots, e.companions},
-		Initializers: []lifecycle.Initializer{e.companions, e.commands},
+		Planners:     []lifecycle.Planner{v.snapshots, v.secrets, v.companions},
+		Admitters:    []lifecycle.Admitter{v.snapshots},
+		Actors:       []lifecycle.Actor{v.snapshots, v.companions},
+		Initializers: []lifecycle.Initializer{v.companions, v.commands},
 		Preparers: []lifecycle.Preparer{
-			tools.Checker{}, e.snapshots, e.workspace, e.archives, e.secrets, e.llm, e.companions, e.processes, e.commands,
+			tools.Checker{}, v.snapshots, v.workspace, v.archives, v.secrets, v.llm, v.companions, v.processes, v.commands,
 		},
-		Settlers:    []lifecycle.Settler{e.pools, e.snapshots, e.commands, e.processes},
-		StepFailers: []lifecycle.StepFailer{e},
-		Failers:     []lifecycle.Failer{e.pools, e.companions},
-		Finishers:   []lifecycle.Finisher{e.processes},
-		Vanishers:   []lifecycle.Vanisher{e.snapshots},
-		Starters:    []lifecycle.Starter{e.secrets, e.companions},
-		Watchers:    []lifecycle.Watcher{e.companions},
-		Stoppers:    []lifecycle.Stopper{e.processes},
-		Enders:      []lifecycle.Ender{e.processes},
-		Leavers:     []lifecycle.Leaver{e.workspace},
-		Waiters:     []lifecycle.Waiter{e.snapshots},
-		Extenders:   []lifecycle.Extender{e.commands, e.processes},
+		Settlers:    []lifecycle.Settler{v.pools, v.snapshots, v.commands, v.processes},
+		StepFailers: []lifecycle.StepFailer{v},
+		Failers:     []lifecycle.Failer{v.pools, v.companions},
+		Finishers:   []lifecycle.Finisher{v.processes},
+		Vanishers:   []lifecycle.Vanisher{v.snapshots},
+		Starters:    []lifecycle.Starter{v.secrets, v.companions},
+		Watchers:    []lifecycle.Watcher{v.companions},
+		Stoppers:    []lifecycle.Stopper{v.processes},
+		Enders:      []lifecycle.Ender{v.processes},
+		Leavers:     []lifecycle.Leaver{v.workspace},
+		Waiters:     []lifecycle.Waiter{v.snapshots},
+		Extenders:   []lifecycle.Extender{v.commands, v.processes},
 	}
 }
 
 // Ledger implements service.Reports.
-func (e *Service) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
-	info := sandbox.LedgerInfo{ID: e.store.ID(), Version: e.version, PriceBooks: e.books}
-	err := e.store.Read(ctx, func(tx *ledger.Tx) error {
+func (v *Service) Ledger(ctx context.Context) (sandbox.LedgerInfo, error) {
+	info := sandbox.LedgerInfo{ID: v.store.ID(), Version: v.version, PriceBooks: v.books}
+	err := v.store.Read(ctx, func(tx *ledger.Tx) error {
 		feed, err := tx.Feed()
 		if err != nil {
 			return err

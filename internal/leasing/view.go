@@ -31,15 +31,15 @@ func status(s *ledger.Sandbox, held, now micro.Time) sandbox.LeaseStatus {
 
 // view returns a sandbox's lease as readers see it, with its cost and open findings. Only transactions that read may
 // call it, because others do not know the position of the events.
-func (e *Service) view(tx *ledger.Tx, s *ledger.Sandbox) (sandbox.Lease, error) {
-	views, err := e.views(tx, []ledger.Sandbox{*s})
+func (v *Service) view(tx *ledger.Tx, s *ledger.Sandbox) (sandbox.Lease, error) {
+	views, err := v.views(tx, []ledger.Sandbox{*s})
 	if err != nil {
 		return sandbox.Lease{}, err
 	}
 	return views[0], nil
 }
 
-func (e *Service) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, error) {
+func (v *Service) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, error) {
 	ids := make([]string, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
@@ -70,7 +70,7 @@ func (e *Service) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, 
 		leases[i] = lease(s, held[s.ID], tx.Now)
 		leases[i].LLM = calls[s.ID]
 		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = use.Costs[s.ID], found[s.ID], feed.Last
-		leases[i].StartedAt, leases[i].ContainerID = use.AwakeSince[s.ID].Time(), e.containerID(s)
+		leases[i].StartedAt, leases[i].ContainerID = use.AwakeSince[s.ID].Time(), v.containerID(s)
 		if s.Tombstone != nil {
 			leases[i].Cost, leases[i].PurgedAt = s.Tombstone.Cost, s.Tombstone.PurgedAt.Time()
 			leases[i].ExpiresAt = time.Time{}
@@ -80,11 +80,11 @@ func (e *Service) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, 
 }
 
 // containerID returns the id of a sandbox's container, "" if there is none or this process has not seen it.
-func (e *Service) containerID(s *ledger.Sandbox) string {
+func (v *Service) containerID(s *ledger.Sandbox) string {
 	if s.Phase != sandbox.PhaseAwake && s.Phase != sandbox.PhaseAsleep {
 		return ""
 	}
-	x, h, err := e.On(s)
+	x, h, err := v.On(s)
 	if err != nil { // the backend belongs to another replica
 		return ""
 	}
