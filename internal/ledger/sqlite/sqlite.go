@@ -32,11 +32,11 @@ func Dial(path string, q url.Values, connections int) (*gorm.DB, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := pool{sql.OpenDB(keepingConnector{open}), strings.TrimSpace("BEGIN " + q.Get("_txlock"))}
+	all := sql.OpenDB(keepingConnector{open})
 	all.SetMaxOpenConns(connections)
 	all.SetMaxIdleConns(connections)
 	// GORM's prepared statements end with their transaction, and all of ours are in one.
-	db, err := gorm.Open(dialect{all}, &gorm.Config{
+	db, err := gorm.Open(dialect{pool{all, all, strings.TrimSpace("BEGIN " + q.Get("_txlock"))}}, &gorm.Config{
 		SkipDefaultTransaction: true,
 		TranslateError:         true,
 		NamingStrategy:         migrations.Naming{},
