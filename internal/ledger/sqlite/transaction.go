@@ -14,8 +14,8 @@ import (
 // pool makes GORM's transactions on connections of its own. Those of database/sql start a goroutine for each
 // transaction and for each query in it, which takes as long as a query.
 //
-// pool and transaction embed an interface, and not the pointer in it: the race detector of Go 1.26 never sees the end of
-// a method that is promoted from a pointer. Each of these calls would make later ones slower.
+// pool and transaction embed an interface, and not the pointer in it: the race detector of Go 1.26 never sees the end
+// of a method that is promoted from a pointer. Each of these calls would make later ones slower.
 type pool struct {
 	gorm.ConnPool // db
 	db            *sql.DB
