@@ -73,7 +73,8 @@ func TestACreationThatIsDroppedLeavesNothingOnTheEngine(t *testing.T) {
 				continue
 			}
 			faster++
-			if err := w.service.DeleteEnvironment(w.Context(), sandbox.DeleteEnvironment{ID: env.ID}); err != nil {
+			end := sandbox.DeleteEnvironment{ID: env.ID, Force: true}
+			if err := w.service.DeleteEnvironment(w.Context(), end); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -106,8 +106,8 @@ export const problemNotFound = "not_found";
 
 // attempts is how often work connects if the guest closes the connection before it answers, as in a flood of
 // connections or on a busy machine. retryPause is the pause between two attempts. retryLimit is the timeout for the
-// first byte of the answer to a retry or a probe: a guest that has died meanwhile may not even close the connection. Both are in
-// milliseconds.
+// first byte of the answer to a retry or a probe: a guest that has died meanwhile may not even close the connection.
+// Both are in milliseconds.
 const attempts = 3;
 const retryPause = 100;
 const retryLimit = 10_000;
