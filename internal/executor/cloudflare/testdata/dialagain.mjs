@@ -48,8 +48,6 @@ function guest(fails, way, bytes = 0) {
   return { ids, container: { running: true, getTcpPort: () => ({ connect }) } };
 }
 
-const unique = (ids) => new Set(ids.filter((id) => id !== null)).size;
-
 const ends = {};
 for (const [name, fails, way, bytes, more] of [
   ["twice", 2, "closed", 0, {}],
@@ -67,7 +65,7 @@ for (const [name, fails, way, bytes, more] of [
   const key = { bytes: () => new Uint8Array(32) };
   const running = work(g.container, key, { request: { op: "save" }, ...more }).then(({ data }) => data, (e) => e.message);
   const end = await Promise.race([running, scheduler.wait(120_000).then(() => "nothing in 120 s")]);
-  ends[name] = { end, connections: g.ids.length, ids: unique(g.ids) };
+  ends[name] = { end, connections: g.ids.length, ids: new Set(g.ids.filter((id) => id !== null)).size };
 }
 
 for (const [name, fails, way, life] of [

@@ -235,10 +235,10 @@ export class Box {
     }
   }
 
-  // gone returns once the container has ended, after ms, or when no start or stop runs any more.
+  // gone returns once the container has ended, or after ms.
   private async gone(ms: number): Promise<void> {
     const limit = this.now() + ms;
-    while (this.container.running && this.acting > 0 && this.now() < limit) await scheduler.wait(endPoll);
+    while (this.container.running && this.now() < limit) await scheduler.wait(endPoll);
   }
 
   // outcome returns how a container ended. code is null if the platform does not report it to this object.

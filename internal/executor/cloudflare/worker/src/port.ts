@@ -117,18 +117,17 @@ export async function work(container: Container, key: Key, w: Work): Promise<Res
   const request = { id: crypto.randomUUID(), ...w.request }; // the guest runs each id once
   let cancelled = false;
   void w.cancel?.then(() => (cancelled = true)).catch(() => undefined);
-  const once = w.last === true || w.probe === true;
-  for (let left = attempts; ; left--) {
-    const limited = w.probe === true || (left < attempts && w.input === undefined);
+  const all = w.last === true || w.probe === true ? 1 : attempts;
+  for (let left = all; ; left--) {
+    const limited = w.probe === true || (left < all && w.input === undefined);
     const result = await attempt(container, key, { ...w, request }, limited ? retryLimit : null);
     if (typeof result !== "string") {
-      if (result.problem) throw new OperationFailed(result.problem, `operation ${request.op}: ${result.message}`, (result.duration ?? 0) > 0);
+      const { problem, message, duration = 0 } = result;
+      if (problem) throw new OperationFailed(problem, `operation ${request.op}: ${message}`, duration > 0);
       return result;
     }
-    if (left > 1 && !cancelled && !once) await new Promise((resolve) => setTimeout(resolve, retryPause));
-    if (left === 1 || cancelled || once || !container.running) {
-      throw new Error(`operation ${request.op}: ${result}`);
-    }
+    if (left > 1 && !cancelled) await scheduler.wait(retryPause);
+    if (left === 1 || cancelled || !container.running) throw new Error(`operation ${request.op}: ${result}`);
   }
 }
 
