@@ -25,7 +25,7 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 			Message: "the sandbox was restarted since the command was first requested",
 		}
 	}
-	c, lent, err := b.resolve(r)
+	c, dir, err := b.resolve(r)
 	if err != nil {
 		return invalid(err.Error())
 	}
@@ -38,11 +38,11 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 		Attachment: a.id,
 		Flow:       !c.Process,
 		Command:    &c,
-		Files:      lent,
+		Files:      []*os.File{dir},
 		Again:      r.Life != "",
 		Feeds:      c.Stdin,
 	})
-	link.CloseAll(lent) // the keeper has its own
+	_ = dir.Close() // the keeper has its own
 	if res, refused := refusal(answer, err); refused {
 		return res
 	}
@@ -59,7 +59,7 @@ func (b *broker) exec(ctx context.Context, r channel.Request, in io.Reader, out 
 	rd := &commandReader{
 		keeper: b.keeper,
 		a:      a,
-		files:  answer.Files,
+		head:   answer.Files[0],
 		flow:   true,
 		out:    out,
 	}
@@ -116,7 +116,7 @@ func (b *broker) follow(ctx context.Context, r channel.Request, in io.Reader, ou
 		return b.followLog(ctx, a, answer.Files[0], f, out)
 	}
 	rd := &commandReader{
-		keeper: b.keeper, a: a, files: answer.Files, now: f.Now,
+		keeper: b.keeper, a: a, head: answer.Files[0], now: f.Now,
 		next: [2]int64{f.StdoutOffset, f.StderrOffset}, out: out,
 	}
 	return b.finish(rd.run(ctx))
@@ -164,7 +164,8 @@ func (b *broker) finish(s link.Status, err error) wire.Result {
 type commandReader struct {
 	keeper *parent
 	a      *attachment
-	files  []*os.File // stdout, stderr and their windows
+	head   *os.File
+	parts  [link.Parts]*os.File // nil until needed
 	flow   bool
 	now    bool
 	next   [2]int64
@@ -172,6 +173,7 @@ type commandReader struct {
 }
 
 func (r *commandReader) run(ctx context.Context) (link.Status, error) {
+	defer r.close()
 	for first := true; ; first = false {
 		s := r.a.get()
 		if r.now && first {
@@ -184,8 +186,8 @@ func (r *commandReader) run(ctx context.Context) (link.Status, error) {
 			r.out.Gather()
 		}
 		for i, out := range []io.Writer{r.out.Stdout(), r.out.Stderr()} {
-			if err := r.send(i, out, s); err != nil {
-				return s, err
+			if err := r.send(ctx, i, out, s); err != nil {
+				return s, fmt.Errorf("send the output: %w", err)
 			}
 		}
 		switch {
@@ -202,26 +204,30 @@ func (r *commandReader) run(ctx context.Context) (link.Status, error) {
 }
 
 // send sends the new part of a stream.
-func (r *commandReader) send(i int, out io.Writer, s link.Status) error {
-	if r.next[i] < s.Kept[i] {
-		n, err := io.Copy(out, io.NewSectionReader(r.files[i], r.next[i], s.Kept[i]-r.next[i]))
-		r.next[i] += n
-		if err != nil {
-			return fmt.Errorf("send the output: %w", err)
+func (r *commandReader) send(ctx context.Context, i int, out io.Writer, s link.Status) error {
+	at := &r.next[i]
+	if *at < min(s.Kept[i], link.Head) {
+		if err := r.copy(i, out, r.head, int64(i)*link.Head+*at, min(s.Kept[i], link.Head)-*at); err != nil {
+			return err
 		}
 	}
-	if !r.flow {
-		return nil
-	}
-	for r.next[i] < s.Total[i] {
-		at := r.next[i] % keeper.Window
-		n, err := io.Copy(out, io.NewSectionReader(r.files[2+i], at, min(s.Total[i]-r.next[i], keeper.Window-at)))
-		r.next[i] += n
-		if err != nil {
-			return fmt.Errorf("send the output: %w", err)
+	if *at < s.Kept[i] {
+		rest, err := r.part(ctx, link.Rest+link.Part(i))
+		if err == nil {
+			err = r.copy(i, out, rest, *at-link.Head, s.Kept[i]-*at)
 		}
-		if n == 0 {
-			return errors.New("send the output: its window has been truncated")
+		if err != nil {
+			return err
+		}
+	}
+	for r.flow && *at < s.Total[i] {
+		window, err := r.part(ctx, link.Window+link.Part(i))
+		if err != nil {
+			return err
+		}
+		from := *at % keeper.Window
+		if err := r.copy(i, out, window, from, min(s.Total[i]-*at, keeper.Window-from)); err != nil {
+			return err
 		}
 		m := link.Message{Kind: link.Read, Attachment: r.a.id, Offsets: r.next}
 		if err := r.keeper.conn.Send(m); err != nil {
@@ -229,6 +235,39 @@ func (r *commandReader) send(i int, out io.Writer, s link.Status) error {
 		}
 	}
 	return nil
+}
+
+// copy sends n bytes of a file from an offset on, and moves on in the stream.
+func (r *commandReader) copy(i int, out io.Writer, file *os.File, from, n int64) error {
+	sent, err := io.Copy(out, io.NewSectionReader(file, from, n))
+	r.next[i] += sent
+	if err == nil && sent < n {
+		err = io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// part returns the file with a part of the output.
+func (r *commandReader) part(ctx context.Context, p link.Part) (*os.File, error) {
+	if r.parts[p] == nil {
+		answer, err := r.keeper.ask(ctx, link.Message{Kind: link.Open, Attachment: r.a.id, Part: p})
+		if err != nil {
+			return nil, err
+		}
+		if answer.Problem != "" {
+			return nil, errors.New(answer.Text)
+		}
+		r.parts[p] = answer.Files[0]
+	}
+	return r.parts[p], nil
+}
+
+func (r *commandReader) close() {
+	for _, f := range r.parts {
+		if f != nil {
+			_ = f.Close() // it was only read
+		}
+	}
 }
 
 // followLog sends the new part of a log and its offset.

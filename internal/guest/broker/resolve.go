@@ -18,9 +18,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/keeper"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/shellstate"
 )
 
@@ -30,9 +28,8 @@ const (
 	exitNotFound    = 127
 )
 
-// resolve resolves a request to a command: its program, directory and variables, and files for its output.
-// lent starts with the working directory, followed by the files of link.Command.
-func (b *broker) resolve(r channel.Request) (c link.Command, lent []*os.File, err error) {
+// resolve resolves a request to a command: its program and variables, and its working directory.
+func (b *broker) resolve(r channel.Request) (c link.Command, dir *os.File, err error) {
 	e := r.Exec
 	c = link.Command{
 		Args: e.Args, Timeout: e.Timeout, Stdin: e.Stdin, Shell: e.Shell, Process: r.Op == channel.OpProcess,
@@ -50,32 +47,14 @@ func (b *broker) resolve(r channel.Request) (c link.Command, lent []*os.File, er
 		}
 	}
 	c.Env = environ(e.Env)
-	defer func() {
-		if err != nil {
-			link.CloseAll(lent)
-		}
-	}()
-	var kept outputs
-	err = b.as(c.UID, c.GID, func() error {
-		dir, err := findProgram(&c, e.Cwd)
-		lent = append(lent, dir)
-		if err == nil && c.UID == b.cfg.UID && c.GID == b.cfg.GID { // one turn as this user instead of two
-			err = kept.create(c.Process)
-		}
+	err = b.as(c.UID, c.GID, func() (err error) {
+		dir, err = findProgram(&c, e.Cwd)
 		return err
 	})
-	if err != nil {
-		kept.close()
-		return c, lent, err
+	if err != nil && dir != nil {
+		err = errors.Join(err, dir.Close())
 	}
-	return b.lend(c, lent, kept)
-}
-
-// lend adds files for the output of a command. It creates those that kept does not have.
-func (b *broker) lend(c link.Command, lent []*os.File, kept outputs) (link.Command, []*os.File, error) {
-	err := b.complete(&kept, c.Process)
-	c.Limits = kept.limits
-	return c, append(lent, kept.files...), err
+	return c, dir, err
 }
 
 // as works on files as a user.
@@ -211,64 +190,4 @@ func lookPath(name string, env []string) (string, error) {
 		}
 	}
 	return "", found
-}
-
-// outputs are the files for a command's output: of its streams, then of their windows.
-type outputs struct {
-	files  []*os.File
-	limits [2]int64
-}
-
-// create creates the files of the streams, as the calling thread's user.
-func (o *outputs) create(process bool) error {
-	count, sizes := 2, [2]int64{output.MemoryLimit, output.DiskLimit}
-	if process {
-		count, sizes = 1, [2]int64{output.RingMemoryLimit, output.RingLimit}
-	}
-	for i := range count {
-		f, onDisk, err := output.NamelessFile()
-		if err != nil {
-			return fmt.Errorf("create files for the output: %w", err)
-		}
-		o.files = append(o.files, f)
-		o.limits[i] = sizes[0]
-		if onDisk {
-			o.limits[i] = sizes[1]
-		}
-	}
-	return nil
-}
-
-func (o *outputs) close() {
-	link.CloseAll(o.files)
-	o.files = nil
-}
-
-// complete creates the files that are missing.
-func (b *broker) complete(o *outputs, process bool) (err error) {
-	if len(o.files) == 0 {
-		err = b.as(b.cfg.UID, b.cfg.GID, func() error { return o.create(process) })
-	}
-	for i := 0; i < 2 && err == nil && !process; i++ {
-		var window *os.File
-		if window, err = inMemory(keeper.Window); err == nil {
-			o.files = append(o.files, window)
-		}
-	}
-	if err != nil {
-		o.close()
-	}
-	return err
-}
-
-func inMemory(size int64) (*os.File, error) {
-	fd, err := unix.MemfdCreate("window", unix.MFD_CLOEXEC)
-	if err != nil {
-		return nil, fmt.Errorf("create a file for the output: %w", err)
-	}
-	f := os.NewFile(uintptr(fd), "window")
-	if err := f.Truncate(size); err != nil {
-		return nil, errors.Join(err, f.Close())
-	}
-	return f, nil
 }

@@ -27,7 +27,7 @@ func (b *broker) verifies(id int) bool {
 
 // resolveVerifier resolves a verifier's request. It does not look up the program: that happens once the sandbox is
 // frozen.
-func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (_ link.Command, lent []*os.File, err error) {
+func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (link.Command, *os.File, error) {
 	id, own := b.identity().Verifier()
 	switch {
 	case !own:
@@ -53,9 +53,5 @@ func (b *broker) resolveVerifier(c link.Command, e *channel.Exec) (_ link.Comman
 	if err != nil {
 		return c, nil, fmt.Errorf("open the root: %w", err)
 	}
-	c, lent, err = b.lend(c, []*os.File{root}, outputs{})
-	if err != nil {
-		link.CloseAll(lent)
-	}
-	return c, lent, err
+	return c, root, nil
 }

@@ -59,21 +59,55 @@ type command struct {
 	kept int64 // set at the end: kept bytes of its output
 }
 
-// files returns the files with the kept output.
-func (c *command) files() []*os.File {
-	if c.log != nil {
-		return []*os.File{c.log.File}
+// openOutput creates the files that the command's output needs from the start.
+func (c *command) openOutput(create func() (file *os.File, onDisk bool, err error)) error {
+	if c.spec.Process {
+		file, onDisk, err := create()
+		if err != nil {
+			return err
+		}
+		size := int64(output.RingMemoryLimit)
+		if onDisk {
+			size = output.RingLimit
+		}
+		c.log, err = output.MakeRing(file, size)
+		return err
 	}
-	return []*os.File{c.streams[0].file, c.streams[1].file}
+	head, err := output.InMemory()
+	if err != nil {
+		return err
+	}
+	for i := range c.streams {
+		c.streams[i] = newStream(head, int64(i)*link.Head, create, c.changed)
+	}
+	return nil
 }
 
-// windows returns the files with the output beyond the kept one, for readers that the command waits for. They are
-// closed at the end of the command: a reader has its own descriptors.
-func (c *command) windows() []*os.File {
+// beginning returns the file with the beginning of the command's output, or with its log.
+func (c *command) beginning() *os.File {
 	if c.log != nil {
+		return c.log.File
+	}
+	return c.streams[0].head
+}
+
+// part returns the file with a part of the command's output, nil if there is none.
+func (c *command) part(p link.Part) *os.File {
+	if p < 0 || p >= link.Parts || c.log != nil {
 		return nil
 	}
-	return []*os.File{c.streams[0].window, c.streams[1].window}
+	return c.streams[p%link.Window].open(p >= link.Window)
+}
+
+// drop closes the files with the output of a command that has ended.
+func (c *command) drop() {
+	files := []*os.File{c.beginning()}
+	for p := range link.Part(link.Parts) {
+		if f := c.part(p); f != nil {
+			files = append(files, f)
+		}
+	}
+	link.CloseAll(files)
 }
 
 // bytes returns how many bytes of the command's output are kept.
@@ -81,10 +115,9 @@ func (c *command) bytes() (sum int64) {
 	if c.log != nil {
 		return c.log.Kept()
 	}
-	for _, f := range c.files() {
-		if info, err := f.Stat(); err == nil {
-			sum += info.Size()
-		}
+	for _, s := range c.streams {
+		_, kept, _ := s.counts()
+		sum += kept
 	}
 	return sum
 }
@@ -152,6 +185,8 @@ type starts struct {
 	guard      func(what string, work func()) (panicked any) // of the keeper
 	// as runs work on files as a user.
 	as func(uid, gid int, work func() error) error
+	// create creates a file without a name for output, as the sandbox's user.
+	create func() (file *os.File, onDisk bool, err error)
 }
 
 // run runs the command to its end, and returns the result.

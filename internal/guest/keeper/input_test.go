@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 )
 
 func TestInputIsTakenOnce(t *testing.T) {
@@ -85,13 +84,11 @@ func TestAPanicOfAnInputThatBreaksOffCostsItOnly(t *testing.T) {
 		var said strings.Builder
 		k.log.SetOutput(&said)
 		m := link.Message{Kind: link.Start, ID: "fed", Command: &link.Command{Stdin: true}}
-		for range 5 {
-			f, _, err := output.NamelessFile()
-			if err != nil {
-				t.Fatal(err)
-			}
-			m.Files = append(m.Files, f)
+		dir, err := os.Open("/")
+		if err != nil {
+			t.Fatal(err)
 		}
+		m.Files = []*os.File{dir}
 		c, _ := k.newCommand(m)
 		c.spares = func() { panic("injected") }
 		c.supervisor.Store(math.MaxInt32) // no process
@@ -102,6 +99,7 @@ func TestAPanicOfAnInputThatBreaksOffCostsItOnly(t *testing.T) {
 		if !c.in.isCut() || !strings.Contains(said.String(), "kill command fed: injected") {
 			t.Errorf("the input is cut off: %t; process 1 says %q", c.in.isCut(), said.String())
 		}
+		c.drop()
 		link.CloseAll(m.Files)
 	})
 }

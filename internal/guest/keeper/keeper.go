@@ -15,7 +15,6 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/memory"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
@@ -202,6 +201,8 @@ func (s *session) handle(m link.Message) {
 		return
 	case link.Attach:
 		s.attach(m)
+	case link.Open:
+		s.open(m)
 	case link.Detach, link.Read, link.Input:
 		s.reader(m)
 	case link.End:
@@ -244,7 +245,7 @@ func (s *session) start(m link.Message) {
 		return
 	}
 	s.k.join(m, c)
-	s.answer(m, link.Message{Files: append(c.files(), c.windows()...), Log: c.log != nil})
+	s.answer(m, link.Message{Files: []*os.File{c.beginning()}, Log: c.log != nil})
 	starts := s.k.starts
 	starts.dir = m.Files[0]
 	go func() { // it ends with the command
@@ -273,13 +274,13 @@ func (k *keeper) run(c *command, s starts) {
 const forgotten = "the sandbox does not know a command with that id (any more): it was stopped since, or has run " +
 	"many others"
 
-var errFiles = errors.New("the command arrived without its files")
+var errDirectory = errors.New("the command arrived without its working directory")
 
 // newCommand adds a new command and records it in the journal. If its id is taken, it returns nil and the
 // answer.
 func (k *keeper) newCommand(m link.Message) (*command, link.Message) {
-	if m.Command == nil || len(m.Files) == 0 {
-		panic(errFiles)
+	if m.Command == nil || len(m.Files) != 1 {
+		panic(errDirectory)
 	}
 	c := &command{id: m.ID, spec: *m.Command, ended: make(chan struct{})}
 	if c.spec.Verifier == nil {
@@ -289,31 +290,29 @@ func (k *keeper) newCommand(m link.Message) (*command, link.Message) {
 	if c.spec.Stdin {
 		c.in = newInput(func() { c.changed(true) }, func() { k.guard("kill command "+c.id, c.kill) })
 	}
-	switch {
-	case c.spec.Process && len(m.Files) == 2:
-		ring, err := output.MakeRing(m.Files[1], c.spec.Limits[0])
-		if err != nil {
-			panic(err)
-		}
-		c.log = ring
-	case !c.spec.Process && len(m.Files) == 5:
-		for i := range c.streams {
-			c.streams[i] = newStream(m.Files[1+i], m.Files[3+i], c.spec.Limits[i], c.changed)
-		}
-	default:
-		panic(errFiles)
+	if err := c.openOutput(k.starts.create); err != nil {
+		return nil, link.Message{Problem: wire.ProblemFailed, Text: "create files for the output: " + err.Error()}
 	}
+	if refusal, refused := k.add(m, c); refused {
+		c.drop()
+		return nil, refusal
+	}
+	return c, link.Message{}
+}
+
+// add adds a command unless its id is taken.
+func (k *keeper) add(m link.Message, c *command) (refusal link.Message, refused bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if began := k.begin(m, k.journal[c.id]); began.Began != nil {
-		return nil, began
+		return began, true
 	}
 	if m.Again && k.past.mayHave(c.id, time.Now()) {
 		delete(k.journal, c.id)
-		return nil, link.Message{Problem: wire.ProblemNotFound, Text: forgotten}
+		return link.Message{Problem: wire.ProblemNotFound, Text: forgotten}, true
 	}
 	k.commands[c.id] = c
-	return c, link.Message{}
+	return link.Message{}, false
 }
 
 // join attaches the broker to a command, and returns where its reader continues after the kept output.
@@ -346,7 +345,21 @@ func (s *session) attach(m link.Message) {
 		return
 	}
 	at := s.k.join(m, c)
-	s.answer(m, link.Message{Files: c.files(), Log: c.log != nil, Offsets: at})
+	s.answer(m, link.Message{Files: []*os.File{c.beginning()}, Log: c.log != nil, Offsets: at})
+}
+
+// open opens a part of the output of a reader's command.
+func (s *session) open(m link.Message) {
+	s.k.mu.Lock()
+	r := s.k.readers[m.Attachment]
+	s.k.mu.Unlock()
+	if r != nil {
+		if f := r.c.part(m.Part); f != nil {
+			s.answer(m, link.Message{Files: []*os.File{f}})
+			return
+		}
+	}
+	s.answer(m, link.Message{Problem: wire.ProblemNotFound, Text: "that part of the command's output is not kept"})
 }
 
 // reader handles a reader's message, which gets no answer.
@@ -419,7 +432,11 @@ func (k *keeper) end(c *command, r wire.Result) {
 	}
 	c.mu.Unlock()
 	close(c.ended)
-	link.CloseAll(c.windows())
+	for _, s := range c.streams {
+		if s != nil {
+			s.end()
+		}
+	}
 	c.kept = c.bytes()
 	k.memory.Busy()
 	k.mu.Lock()
@@ -434,7 +451,7 @@ func (k *keeper) end(c *command, r wire.Result) {
 		k.ended = k.ended[1:]
 		sum -= oldest.kept
 		delete(k.commands, oldest.id)
-		link.CloseAll(oldest.files())
+		oldest.drop()
 	}
 	k.mu.Unlock()
 	k.mark(c, false)

@@ -31,6 +31,7 @@ func linked(t *testing.T, change func(*keeper)) (*keeper, *link.Conn) {
 	}
 	k := newKeeper(starts{
 		null: null, processes: func(int) uint64 { return 0 }, diskEnded: func() time.Duration { return 0 },
+		create: output.NamelessFile,
 	}, func() {})
 	k.log.SetOutput(io.Discard)
 	if change != nil {
@@ -198,16 +199,8 @@ func TestACommandWhoseStartWasGivenUpEnds(t *testing.T) {
 	}
 	c := &command{id: "late", ended: make(chan struct{}), changed: func(bool) {}}
 	c.spec.Path, c.spec.Args, c.spec.UID, c.spec.GID = "/bin/sleep", []string{"sleep", "5"}, 123456, 123456
-	for i := range c.streams {
-		f, _, err := output.NamelessFile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		window, _, err := output.NamelessFile()
-		if err != nil {
-			t.Fatal(err)
-		}
-		c.streams[i] = newStream(f, window, 1<<10, func(bool) {})
+	if err := c.openOutput(s.create); err != nil {
+		t.Fatal(err)
 	}
 	ended := make(chan wire.Result, 1)
 	go func() { ended <- c.run(s) }()
@@ -222,7 +215,7 @@ func TestACommandWhoseStartWasGivenUpEnds(t *testing.T) {
 	if !s.freezeLock.TryLock() {
 		t.Error("the sandbox cannot be frozen")
 	}
-	link.CloseAll(append(c.files(), c.windows()...))
+	c.drop()
 	if err := errors.Join(unix.Kill(starter.PID(), unix.SIGCONT), starter.Close()); err != nil {
 		t.Error(err)
 	}
@@ -283,21 +276,11 @@ func TestTheJournalOutlivesABroker(t *testing.T) {
 func TestTheOldestCommandsAreForgotten(t *testing.T) {
 	k, _ := linked(t, nil)
 	keep := func(id string, bytes int64) {
-		c := &command{id: id, ended: make(chan struct{})}
-		for i := range c.streams {
-			f, _, err := output.NamelessFile()
-			if err != nil {
-				t.Fatal(err)
-			}
-			window, _, err := output.NamelessFile()
-			if err != nil {
-				t.Fatal(err)
-			}
-			c.streams[i] = newStream(f, window, 1<<30, func(bool) {})
-		}
-		if err := c.streams[0].file.Truncate(bytes); err != nil {
+		c := &command{id: id, ended: make(chan struct{}), changed: func(bool) {}}
+		if err := c.openOutput(k.starts.create); err != nil {
 			t.Fatal(err)
 		}
+		c.streams[0].kept = bytes // far more than a stream keeps
 		k.commands[id] = c
 		k.end(c, wire.Result{})
 	}
@@ -311,7 +294,7 @@ func TestTheOldestCommandsAreForgotten(t *testing.T) {
 	if len(k.commands) != 1 {
 		t.Errorf("%d are kept beside one that alone is too large", len(k.commands)-1)
 	}
-	link.CloseAll(k.commands["large"].files())
+	k.commands["large"].drop()
 }
 
 func TestAnEndedProcessCountsForItsOutputOnly(t *testing.T) {
@@ -336,6 +319,6 @@ func TestAnEndedProcessCountsForItsOutputOnly(t *testing.T) {
 		t.Errorf("%d of %d processes are kept, though each wrote ten bytes", len(k.commands), keptEnded)
 	}
 	for _, c := range k.commands {
-		link.CloseAll(c.files())
+		c.drop()
 	}
 }

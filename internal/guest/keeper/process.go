@@ -22,6 +22,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/fork"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/threads"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -139,6 +140,18 @@ func (cfg Config) as(uid, gid int, work func() error) error {
 	return errors.Join(err, ownProc(cfg))
 }
 
+// create creates a file without a name for output, as the sandbox's user.
+func (cfg Config) create() (file *os.File, onDisk bool, err error) {
+	err = cfg.as(cfg.UID, cfg.GID, func() (err error) {
+		file, onDisk, err = output.NamelessFile()
+		return err
+	})
+	if err != nil && file != nil {
+		err = errors.Join(err, file.Close())
+	}
+	return file, onDisk, err
+}
+
 // ownProc protects /proc/1 from sandbox code. If a process is not dumpable, its files there belong to user 0. That is
 // fine unless the sandbox may run as user 0. In that case process 1 is dumpable, and the files belong to its user,
 // which sandbox code never has. Without capabilities, user 0 cannot trace a process of another user, dumpable or not. A
@@ -164,6 +177,7 @@ func (p *process) run() error {
 		diskEnded: func() time.Duration { return time.Duration(p.diskEnded.Load()) },
 		oomKills:  cgroup.OpenOOMKills(),
 		as:        p.cfg.as,
+		create:    p.cfg.create,
 	}, func() { os.Exit(exitStopped) })
 	p.keeper.assign = p.assign
 	p.keeper.main, p.keeper.ends = p.cfg.Main, p.endWith

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/output"
 )
 
 const (
@@ -24,23 +27,32 @@ const (
 
 // stream keeps the start of a command's output, and a window of the rest for readers that it waits for.
 //
-//	file    the bytes from 0 to kept
+//	head    the bytes from 0 to link.Head
+//	rest    the bytes from link.Head to kept
 //	window  the byte at offset n at n modulo Window, for the last bytes beyond kept
+//
+// Only the head has its file from the start. Most commands print no more, and a file on disk takes long: ext4 looks at
+// each one that was deleted within the last minute.
 type stream struct {
-	file, window *os.File
-	limit        int64
-	changed      func(waits bool)
+	head    *os.File
+	at      int64 // where the head begins in its file
+	create  func() (file *os.File, onDisk bool, err error)
+	changed func(waits bool)
 
-	mu      sync.Mutex // guards the fields below
-	moved   *sync.Cond // signals that a reader moved
-	total   int64
-	kept    int64
-	full    bool
-	readers map[uint64]int64 // positions of the readers that it waits for
+	mu           sync.Mutex // guards the fields below
+	moved        *sync.Cond // signals that a reader moved
+	rest, window *os.File   // nil until needed
+	limit        int64      // how much may be kept, known with rest
+	total        int64
+	kept         int64
+	full         bool
+	ended        bool
+	readers      map[uint64]int64 // positions of the readers that it waits for
 }
 
-func newStream(file, window *os.File, limit int64, changed func(waits bool)) *stream {
-	s := &stream{file: file, window: window, limit: limit, changed: changed, readers: map[uint64]int64{}}
+// newStream returns the stream whose head begins at an offset of a file. create creates the file of the rest.
+func newStream(head *os.File, at int64, create func() (*os.File, bool, error), changed func(waits bool)) *stream {
+	s := &stream{head: head, at: at, create: create, changed: changed, readers: map[uint64]int64{}}
 	s.moved = sync.NewCond(&s.mu)
 	return s
 }
@@ -58,7 +70,7 @@ func (s *stream) take(p []byte) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.full {
-		n, err := s.file.WriteAt(p[:min(int64(len(p)), s.limit-s.kept)], s.kept)
+		n, err := s.keep(p)
 		s.kept += int64(n)
 		s.total += int64(n)
 		s.full = err != nil || s.kept == s.limit
@@ -71,10 +83,40 @@ func (s *stream) take(p []byte) int {
 	at := s.total % Window
 	n := min(int64(len(p)), room, Window-at)
 	if len(s.readers) > 0 {
-		_, _ = s.window.WriteAt(p[:n], at) // in memory; if memory runs out, the kernel kills programs
+		s.show(p[:n], at)
 	}
 	s.total += n
 	return int(n)
+}
+
+// keep writes the beginning of p to the head or the rest.
+func (s *stream) keep(p []byte) (int, error) {
+	if room := link.Head - s.kept; room > 0 {
+		return s.head.WriteAt(p[:min(int64(len(p)), room)], s.at+s.kept)
+	}
+	if s.rest == nil {
+		file, onDisk, err := s.create()
+		if err != nil {
+			return 0, err
+		}
+		s.rest, s.limit = file, output.MemoryLimit
+		if onDisk {
+			s.limit = output.DiskLimit
+		}
+	}
+	return s.rest.WriteAt(p[:min(int64(len(p)), s.limit-s.kept)], s.kept-link.Head)
+}
+
+// show writes to the window. If it cannot be created, its readers fail when they open it.
+func (s *stream) show(p []byte, at int64) {
+	if s.window == nil {
+		window, err := output.InMemory()
+		if err != nil {
+			return
+		}
+		s.window = window
+	}
+	_, _ = s.window.WriteAt(p, at) // in memory; if memory runs out, the kernel kills programs
 }
 
 // room is how much can be written before a reader would miss some.
@@ -112,6 +154,33 @@ func (s *stream) detach(reader uint64) {
 	defer s.mu.Unlock()
 	delete(s.readers, reader)
 	s.moved.Broadcast()
+	s.closeWindow()
+}
+
+// end is called at the end of the command.
+func (s *stream) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended = true
+	s.closeWindow()
+}
+
+// closeWindow closes the window once nobody reads it and nothing is written to it any more.
+func (s *stream) closeWindow() {
+	if s.ended && len(s.readers) == 0 && s.window != nil {
+		_ = s.window.Close() // its content is not needed
+		s.window = nil
+	}
+}
+
+// open returns the file of a part, nil if it has none.
+func (s *stream) open(window bool) *os.File {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if window {
+		return s.window
+	}
+	return s.rest
 }
 
 // counts returns how much was written, how much is kept, and whether part is missing.

@@ -34,6 +34,8 @@ const (
 	Detach Kind = "detach"
 	Read   Kind = "read"
 	Input  Kind = "input"
+	// Open opens a part of a command's output. The answer has its file.
+	Open Kind = "open"
 	// End ends a command. The keeper answers after its end.
 	End Kind = "end"
 	// Assign gives the sandbox to a lease. The keeper answers once the lease is in force.
@@ -61,8 +63,10 @@ type Message struct {
 	Attachment uint64 `json:"attachment,omitempty"`
 	// Flow: the command waits for this reader if the reader falls far behind.
 	Flow bool `json:"flow,omitempty"`
-	// Command is the command to start. Its files are the working directory, followed by those of each Output.
+	// Command is the command to start. Its file is the working directory.
 	Command *Command `json:"command,omitempty"`
+	// Part is what Open opens.
+	Part Part `json:"part,omitempty"`
 	// Offsets are the reader's positions in stdout and stderr, or the offset of Data in the input.
 	Offsets [2]int64 `json:"offsets,omitzero"`
 	Data    []byte   `json:"-"` // it follows the JSON
@@ -113,8 +117,6 @@ type Command struct {
 	Process bool          `json:"process,omitempty"`
 	// Verifier is set for a verifier: everything else in the sandbox is frozen while it runs.
 	Verifier *Verifier `json:"verifier,omitempty"`
-	// Limits are the sizes of the stdout and stderr files, in bytes.
-	Limits [2]int64 `json:"limits"`
 	// Failure is set if no program was found: it is the exit code, and Text is the output.
 	Failure int    `json:"failure,omitempty"`
 	Text    string `json:"text,omitempty"`
@@ -128,10 +130,23 @@ type Verifier struct {
 	Clean []string `json:"clean"`
 }
 
+// Head is the size of the beginning of each stream, in bytes, in the file that Start and Attach answer with: stdout's
+// is followed by stderr's.
+const Head = 4 << 10
+
+// Part is a part of a command's output that has a file of its own.
+type Part int
+
+// Output that is kept beyond Head, and output beyond the kept one. Each of them starts at stdout, followed by stderr.
+const (
+	Rest   Part = 0
+	Window Part = 2
+	Parts       = 4
+)
+
 // Status is the progress of a command.
 type Status struct {
-	// Total is the size of the output. Kept is the size of the file, from the start; Gap: output after that
-	// is lost.
+	// Total is the size of the output. Kept is how much of it is kept, from the start.
 	Total [2]int64 `json:"total"`
 	Kept  [2]int64 `json:"kept"`
 	// Taken is how much input was accepted; InputClosed: no more is accepted.

@@ -18,12 +18,18 @@ const (
 // if that fails.
 func NamelessFile() (file *os.File, onDisk bool, err error) {
 	fd, err := unix.Open("/workspace", unix.O_TMPFILE|unix.O_RDWR|unix.O_EXCL|unix.O_CLOEXEC, 0o600)
-	onDisk = err == nil
-	if err != nil {
-		fd, err = unix.MemfdCreate("stream", unix.MFD_CLOEXEC)
+	if err == nil {
+		return os.NewFile(uintptr(fd), "stream"), true, nil
 	}
+	file, err = InMemory()
+	return file, false, err
+}
+
+// InMemory creates a file without a name in memory.
+func InMemory() (*os.File, error) {
+	fd, err := unix.MemfdCreate("stream", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
-	return os.NewFile(uintptr(fd), "stream"), onDisk, nil
+	return os.NewFile(uintptr(fd), "stream"), nil
 }
