@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -48,8 +49,8 @@ type request struct {
 type object map[string]json.RawMessage
 
 // parameterName matches all parameters. Some upstreams ignore the case of names. With another spelling, they could see
-// an unchecked parameter.
-var parameterName = regexp.MustCompile(`^[a-z0-9_.:-]{1,128}$`)
+// an unchecked parameter. It takes a millisecond to compile, which each start of the provider would pay.
+var parameterName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_.:-]{1,128}$`) })
 
 // maxParts limits the members of an object and the items of a list that are checked one by one, because each takes more
 // memory than its text. OpenAI allows 128 tools (read 2026-11).
@@ -74,7 +75,7 @@ func parseObject(b []byte) (object, error) {
 		}
 		end := endOfString(part, 0) + 1
 		key := unescape(part[1 : end-1])
-		if !parameterName.MatchString(key) {
+		if !parameterName().MatchString(key) {
 			return nil, fmt.Errorf("%.128q is not the name of a parameter: names are lower-case letters, digits and '_'", key)
 		}
 		_, value, _ := bytes.Cut(part[end:], []byte{':'})
