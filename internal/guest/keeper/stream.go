@@ -165,7 +165,7 @@ func (s *stream) end() {
 	s.closeWindow()
 }
 
-// closeWindow closes the window once nobody reads it and nothing is written to it any more.
+// closeWindow closes the window after the end of the command, once no reader needs it.
 func (s *stream) closeWindow() {
 	if s.ended && len(s.readers) == 0 && s.window != nil {
 		_ = s.window.Close() // its content is not needed
