@@ -57,7 +57,7 @@ func (c Condition) Validate() error {
 
 // Delivery is a condition as the webhook received it.
 type Delivery struct {
-	// ID is the sender's message id. A second delivery with the same id changes nothing.
+	// ID is the sender's message id. A second delivery with the same id about the same environment changes nothing.
 	ID string
 	// Body is the message exactly as received.
 	Body []byte
@@ -133,6 +133,15 @@ type StoredDelivery struct {
 	Body       string         `json:"body" doc:"The message as received."`
 }
 
+// Cursor identifies the delivery among those of all environments, see DeliveryFilter.Before.
+func (d StoredDelivery) Cursor() string { return d.EnvironmentID + "." + d.ID }
+
+// SplitDeliveryCursor returns the environment and the id of the delivery with a cursor. No id contains a dot.
+func SplitDeliveryCursor(cursor string) (environment, id string) {
+	dot := strings.LastIndexByte(cursor, '.')
+	return cursor[:max(dot, 0)], cursor[dot+1:]
+}
+
 // MaxDeliveryPage limits a page of deliveries. Each body has up to 64 KiB.
 const MaxDeliveryPage = 100
 
@@ -141,7 +150,7 @@ type DeliveryFilter struct {
 	ID            string
 	EnvironmentID string
 	Status        DeliveryStatus
-	// Before is the id of the last delivery of the previous page. If it is no longer stored, the page is empty.
+	// Before is the cursor of the last delivery of the previous page. If it is no longer stored, the page is empty.
 	Before string
 	// Limit is the page size, 1 to MaxDeliveryPage; zero means MaxDeliveryPage.
 	Limit int

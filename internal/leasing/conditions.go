@@ -21,7 +21,7 @@ type batch struct {
 	service *Service
 	tx      *ledger.Tx
 
-	known        map[string]deliveries.Delivery // by id, including those of this batch
+	known        map[deliveries.Key]deliveries.Delivery // including those of this batch
 	environments map[string]*ledger.Environment
 	current      map[string]*ledger.Sandbox   // by lease
 	living       map[string][]*ledger.Sandbox // by environment; the same rows as in current
@@ -35,17 +35,18 @@ type batch struct {
 // read loads everything that the deliveries may change. The number of queries does not depend on the number of
 // deliveries.
 func (b *batch) read(given []sandbox.Delivery) (err error) {
-	var ids, leases, environments []string
+	var keys []deliveries.Key
+	var leases, environments []string
 	for _, d := range given {
 		data := d.Condition.Data
-		ids = append(ids, d.ID)
+		keys = append(keys, keyOf(d))
 		if data.AgentDID != "" {
 			leases = append(leases, sandbox.LeaseID(data.AgentDID, data.EnvironmentID))
 		} else {
 			environments = append(environments, data.EnvironmentID)
 		}
 	}
-	if b.known, err = deliveries.In(b.tx).Known(distinct(ids)); err != nil {
+	if b.known, err = deliveries.In(b.tx).Known(keys); err != nil {
 		return err
 	}
 	if b.current, err = b.tx.CurrentOf(distinct(leases)); err != nil {
@@ -97,6 +98,10 @@ func (b *batch) sandboxIDs() []string {
 	return distinct(ids)
 }
 
+func keyOf(d sandbox.Delivery) deliveries.Key {
+	return deliveries.Key{EnvironmentID: d.Condition.Data.EnvironmentID, ID: d.ID}
+}
+
 func distinct(ids []string) []string {
 	slices.Sort(ids)
 	return slices.Compact(ids)
@@ -105,10 +110,11 @@ func distinct(ids []string) []string {
 // deliver applies one delivery. Errors, without any change: Conflict with ReasonOtherBody; Invalid for a timestamp in
 // the future. A known delivery is never Invalid, because the clock may have been set back since.
 func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
-	if old, ok := b.known[d.ID]; ok {
+	if old, ok := b.known[keyOf(d)]; ok {
 		if !bytes.Equal(old.Body, d.Body) {
-			return sandbox.Receipt{}, sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body: give "+
-				"every message an id of its own", d.ID).WithReason(sandbox.ReasonOtherBody)
+			return sandbox.Receipt{}, sandbox.Errorf(sandbox.Conflict, "message id %q was used before for another body about "+
+				"environment %s: give every message an id of its own", d.ID, old.EnvironmentID).
+				WithReason(sandbox.ReasonOtherBody)
 		}
 		return sandbox.Receipt{ID: old.ID, Status: old.Status, Duplicate: true, Matched: old.Matched,
 			Reason: old.Reason, DidYouMean: old.DidYouMean}, nil
@@ -128,7 +134,7 @@ func (b *batch) deliver(d sandbox.Delivery) (sandbox.Receipt, error) {
 		OccurredAt: micro.At(c.Timestamp), Status: receipt.Status, Matched: receipt.Matched,
 		Reason: receipt.Reason, DidYouMean: receipt.DidYouMean,
 	}
-	b.known[d.ID] = row
+	b.known[row.Key()] = row
 	b.deliveries = append(b.deliveries, row)
 	return receipt, nil
 }

@@ -1,6 +1,7 @@
 package servicetest
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -14,6 +15,7 @@ var conditionTests = []test{
 	{"ConditionNamesWrongFields", conditionNamesWrongFields},
 	{"DuplicateDeliveryChangesNothing", duplicateDeliveryChangesNothing},
 	{"IDIsNotUsedForAnotherBody", idIsNotUsedForAnotherBody},
+	{"IDIsFreeForOtherEnvironments", idIsFreeForOtherEnvironments},
 	{"UnmatchedConditionIsKept", unmatchedConditionIsKept},
 	{"MisspelledConditionIsAnsweredWithAHint", misspelledConditionIsAnsweredWithAHint},
 	{"ReceiptSaysWhyNothingEnded", receiptSaysWhyNothingEnded},
@@ -111,6 +113,39 @@ func idIsNotUsedForAnotherBody(w *world) {
 	_, err := w.Service.Deliver(w.Context(), w.delivery("death-1", "agent.death", of(bob)))
 	w.wantError(err, sandbox.Conflict, sandbox.ReasonOtherBody)
 	w.wantLease(w.lease(bob), 1, sandbox.LeaseActive, "")
+}
+
+// idIsFreeForOtherEnvironments: game servers that do not know each other may choose the same ids. Otherwise one could
+// keep the conditions of another from ending sandboxes.
+func idIsFreeForOtherEnvironments(w *world) {
+	w.environment(rpg)
+	w.acquire(ann)
+	w.Advance(time.Second)
+	other := w.delivery("death-1", "agent.death", of(ann), func(c *sandbox.Condition) { c.Data.EnvironmentID = "a.game" })
+	own := w.delivery("death-1", "agent.death", of(ann))
+	w.wantReceipt(must(w.Service.Deliver(w.Context(), other))(w), sandbox.DeliveryUnmatched, 0)
+	w.wantReceipt(must(w.Service.Deliver(w.Context(), own))(w), sandbox.DeliveryApplied, 1)
+	for _, c := range []struct {
+		again sandbox.Delivery
+		want  sandbox.DeliveryStatus
+	}{{other, sandbox.DeliveryUnmatched}, {own, sandbox.DeliveryApplied}} {
+		if got := must(w.Service.Deliver(w.Context(), c.again))(w); !got.Duplicate || got.Status != c.want {
+			w.Errorf("the repeated receipt is %+v, want %s", got, c.want)
+		}
+	}
+	var of []string
+	for before := ""; len(of) < 9; {
+		page := must(w.Service.ListDeliveries(w.Context(),
+			sandbox.DeliveryFilter{ID: "death-1", Before: before, Limit: 1}))(w)
+		if len(page) == 0 {
+			break
+		}
+		of, before = append(of, page[0].EnvironmentID), page[0].Cursor()
+	}
+	slices.Sort(of)
+	if !slices.Equal(of, []string{"a.game", game}) {
+		w.Errorf("the pages have the messages of %q", of)
+	}
 }
 
 func unmatchedConditionIsKept(w *world) {
@@ -232,7 +267,8 @@ func deliveriesAreListedWithWhatTheyDid(w *world) {
 		{sandbox.DeliveryFilter{EnvironmentID: game}, "msg-2 msg-1"},
 		{sandbox.DeliveryFilter{Status: sandbox.DeliveryApplied}, "msg-1"}, {sandbox.DeliveryFilter{ID: "msg-2"}, "msg-2"},
 		{sandbox.DeliveryFilter{ID: "msg-2", EnvironmentID: "nowhere"}, ""}, {sandbox.DeliveryFilter{Limit: 1}, "msg-3"},
-		{sandbox.DeliveryFilter{Before: "msg-3", Limit: 1}, "msg-2"}, {sandbox.DeliveryFilter{Before: "msg-1"}, ""},
+		{sandbox.DeliveryFilter{Before: "nowhere.msg-3", Limit: 1}, "msg-2"},
+		{sandbox.DeliveryFilter{Before: game + ".msg-1"}, ""}, {sandbox.DeliveryFilter{Before: "msg-3"}, ""},
 	} {
 		var ids []string
 		for _, d := range must(w.Service.ListDeliveries(w.Context(), c.filter))(w) {

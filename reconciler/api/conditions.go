@@ -38,7 +38,7 @@ func (s *server) registerConditions(d *document.Document) {
 			{
 				Name:        "webhook-id",
 				In:          "header",
-				Description: "Unique id of the message, for idempotent delivery.",
+				Description: "Id of the message, unique among those for its environment, for idempotent delivery.",
 				Schema:      &huma.Schema{Type: huma.TypeString},
 			},
 			{

@@ -59,7 +59,7 @@ func deliveries(p *page) error {
 	}
 	if len(v.Deliveries) > deliveriesPerPage {
 		v.Deliveries = v.Deliveries[:deliveriesPerPage]
-		v.Earlier = here(v.Status, v.Deliveries[deliveriesPerPage-1].ID)
+		v.Earlier = here(v.Status, v.Deliveries[deliveriesPerPage-1].Cursor())
 	}
 	if f.Before != "" {
 		v.First = here(v.Status, "")

@@ -3,6 +3,7 @@ package deliveries
 
 import (
 	"slices"
+	"strings"
 
 	"gorm.io/gorm"
 
@@ -19,7 +20,7 @@ type Delivery struct {
 	Source        string
 	Body          []byte
 	Type          string
-	EnvironmentID string
+	EnvironmentID string `gorm:"primaryKey"`
 	AgentDID      string `gorm:"column:agent_did"`
 	Generation    int64
 	OccurredAt    micro.Time
@@ -57,16 +58,27 @@ type Rows struct {
 // In returns the rows in a transaction.
 func In(tx *ledger.Tx) Rows { return Rows{tx, storage.DB(tx)} }
 
-// Known returns the stored ones of the given deliveries, by id.
-func (repo Rows) Known(ids []string) (map[string]Delivery, error) {
-	known := make(map[string]Delivery)
-	for some := range slices.Chunk(ids, storage.MaxVariables) {
-		rows, err := storage.Find[Delivery](repo.db.Where("id IN ?", some))
+// Key identifies a delivery. Senders of different environments choose their ids independently of each other.
+type Key struct{ EnvironmentID, ID string }
+
+// Key returns the key of the delivery.
+func (d *Delivery) Key() Key { return Key{d.EnvironmentID, d.ID} }
+
+// Known returns the stored ones of the given deliveries.
+func (repo Rows) Known(keys []Key) (map[Key]Delivery, error) {
+	known := make(map[Key]Delivery)
+	for some := range slices.Chunk(keys, storage.MaxVariables/2) {
+		var values []any
+		for _, k := range some {
+			values = append(values, k.ID, k.EnvironmentID)
+		}
+		rows, err := storage.Find[Delivery](repo.db.Where(
+			"(id, environment_id) IN (VALUES (?, ?)"+strings.Repeat(", (?, ?)", len(some)-1)+")", values...))
 		if err != nil {
 			return nil, err
 		}
 		for _, d := range rows {
-			known[d.ID] = d
+			known[d.Key()] = d
 		}
 	}
 	return known, nil
@@ -75,8 +87,8 @@ func (repo Rows) Known(ids []string) (map[string]Delivery, error) {
 var createDeliveries = storage.InsertInto("deliveries", "id", "received_at", "source", "body", "type", "environment_id",
 	"agent_did", "generation", "occurred_at", "status", "matched", "did_you_mean", "reason").OnlyNew()
 
-// Create stores deliveries and reports whether all their ids are new. The caller has already looked
-// for the ids: one that is not new was stored by another process meanwhile.
+// Create stores deliveries and reports whether all of them are new. The caller has already looked for them: one that is
+// not new was stored by another process meanwhile.
 func (repo Rows) Create(rows []Delivery) (bool, error) {
 	n, err := storage.BulkExec(repo.tx, "storing deliveries", createDeliveries, rows, func(list []any, d *Delivery) []any {
 		return append(list, d.ID, int64(d.ReceivedAt), d.Source, d.Body, d.Type, d.EnvironmentID,
@@ -92,7 +104,7 @@ func (repo Rows) List(f sandbox.DeliveryFilter) ([]Delivery, error) {
 	if limit == 0 {
 		limit = sandbox.MaxDeliveryPage
 	}
-	q := repo.db.Order("received_at DESC, id DESC").Limit(limit)
+	q := repo.db.Order("received_at DESC, id DESC, environment_id DESC").Limit(limit)
 	if f.ID != "" {
 		q = q.Where("id = ?", f.ID)
 	}
@@ -103,7 +115,9 @@ func (repo Rows) List(f sandbox.DeliveryFilter) ([]Delivery, error) {
 		q = q.Where("status = ?", f.Status)
 	}
 	if f.Before != "" {
-		q = q.Where("(received_at, id) < (SELECT received_at, id FROM deliveries AS d WHERE d.id = ?)", f.Before)
+		environment, id := sandbox.SplitDeliveryCursor(f.Before)
+		q = q.Where("(received_at, id, environment_id) < (SELECT received_at, id, environment_id FROM deliveries AS d "+
+			"WHERE d.id = ? AND d.environment_id = ?)", id, environment)
 	}
 	return storage.Find[Delivery](q)
 }

@@ -301,7 +301,11 @@ func (s suite) oldRows(t *testing.T) {
 	}
 	read(t, store, func(tx *ledger.Tx) error {
 		events, err := tx.Events(sandbox.EventFilter{})
-		known, err2 := deliveries.In(tx).Known([]string{"e0", "e1", "e2", "e3", "e4"})
+		var keys []deliveries.Key
+		for second := range 5 {
+			keys = append(keys, deliveries.Key{ID: fmt.Sprint("e", second)})
+		}
+		known, err2 := deliveries.In(tx).Known(keys)
 		findings, err3 := drift.In(tx).List(sandbox.DriftFilter{})
 		if len(events) != 2 || events[0].EnvironmentID != "e3" || len(known) != 2 || len(findings) != 3 {
 			t.Errorf("left are the events %+v, deliveries %+v and findings %+v", events, known, findings)

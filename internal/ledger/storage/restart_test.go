@@ -36,7 +36,7 @@ func TestWhatWasAcknowledgedSurvivesACrashOfPostgreSQL(t *testing.T) {
 	missing := 0
 	err := s.Read(t.Context(), func(tx *ledger.Tx) error {
 		for id := range load.acknowledged {
-			known, err := deliveries.In(tx).Known([]string{id})
+			known, err := deliveries.In(tx).Known([]deliveries.Key{{ID: id}})
 			if err != nil {
 				return err
 			}

@@ -113,7 +113,7 @@ func surviveSIGKILL(t *testing.T, url string) {
 	defer func() { _ = s.Close() }()
 	err = s.Read(t.Context(), func(tx *ledger.Tx) error {
 		for id := range acknowledged {
-			known, err := deliveries.In(tx).Known([]string{id})
+			known, err := deliveries.In(tx).Known([]deliveries.Key{{ID: id}})
 			if err != nil {
 				return err
 			}

@@ -101,7 +101,7 @@ func deliveries(ctx context.Context, service service.Service, in *struct {
 	})
 	page := wire.DeliveryPage{Deliveries: notNil(list)}
 	if n := len(list); n > 0 && n >= cmp.Or(in.Limit, sandbox.MaxDeliveryPage) {
-		page.NextBefore = list[n-1].ID
+		page.NextBefore = list[n-1].Cursor()
 	}
 	return replyWith(page, err)
 }
