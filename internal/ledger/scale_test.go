@@ -10,6 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/deliveries"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/purge"
@@ -110,6 +111,43 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 	}
 	if len(asked) < 7 {
 		t.Errorf("%d queries were seen", len(asked))
+	}
+}
+
+// TestKnownMessagesAreFoundByAnIndex: whoever sends a message waits for this lookup.
+func TestKnownMessagesAreFoundByAnIndex(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	s := ledgertest.Open(t, "sqlite://"+path, ledger.Options{})
+	asked := 0
+	err := s.OnRead(t.Context(), func(query string, vars []any) {
+		if !strings.Contains(query, "deliveries") {
+			return
+		}
+		asked++
+		plan := explain(t, path, query, vars)
+		if !strings.Contains(plan, "(id=? AND environment_id=?)") || strings.Contains(plan, "SCAN d") {
+			t.Errorf("%s\nis answered by %s", query, plan)
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 2, 250} {
+		keys := make([]deliveries.Key, n)
+		for i := range keys {
+			keys[i] = deliveries.Key{EnvironmentID: "e", ID: fmt.Sprint(i)}
+		}
+		err := s.Read(t.Context(), func(tx *ledger.Tx) error {
+			_, err := deliveries.In(tx).Known(keys)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if asked != 3 {
+		t.Errorf("%d queries were seen", asked)
 	}
 }
 

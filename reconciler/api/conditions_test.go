@@ -75,7 +75,7 @@ func TestConditionIsAccepted(t *testing.T) {
 		got.Status != sandbox.DeliveryApplied {
 		t.Errorf("the second receipt is %+v", got)
 	}
-	w.wantProblem(w.send(w.signed("msg-1", w.condition("game.finished", `{"environment_id":"catan-8"}`))),
+	w.wantProblem(w.send(w.signed("msg-1", w.condition("game.paused", `{"environment_id":"catan-7"}`))),
 		409, sandbox.Conflict)
 	w.Advance(time.Second)
 	if l := want[sandbox.Lease](w, w.do("GET", annIn, ""), 200); l.Status != sandbox.LeaseDestroyed ||

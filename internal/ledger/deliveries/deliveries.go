@@ -72,10 +72,12 @@ func (repo Rows) Known(keys []Key) (map[Key]Delivery, error) {
 		for _, k := range some {
 			values = append(values, k.ID, k.EnvironmentID)
 		}
-		rows, err := storage.Find[Delivery](repo.db.Where(
-			"(id, environment_id) IN (VALUES (?, ?)"+strings.Repeat(", (?, ?)", len(some)-1)+")", values...))
+		var rows []Delivery
+		// SQLite would read the whole table for pairs in a list.
+		err := repo.db.Raw("SELECT d.* FROM (VALUES (?, ?)"+strings.Repeat(", (?, ?)", len(some)-1)+") AS k "+
+			"JOIN deliveries AS d ON d.id = k.column1 AND d.environment_id = k.column2", values...).Scan(&rows).Error
 		if err != nil {
-			return nil, err
+			return nil, storage.Error("reading deliveries", err)
 		}
 		for _, d := range rows {
 			known[d.Key()] = d
