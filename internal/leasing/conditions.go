@@ -46,7 +46,7 @@ func (b *batch) read(given []sandbox.Delivery) (err error) {
 			environments = append(environments, data.EnvironmentID)
 		}
 	}
-	if b.known, err = deliveries.In(b.tx).Known(keys); err != nil {
+	if b.known, err = deliveries.In(b.tx).Known(distinct(keys)); err != nil {
 		return err
 	}
 	if b.current, err = b.tx.CurrentOf(distinct(leases)); err != nil {
@@ -102,9 +102,14 @@ func keyOf(d sandbox.Delivery) deliveries.Key {
 	return deliveries.Key{EnvironmentID: d.Condition.Data.EnvironmentID, ID: d.ID}
 }
 
-func distinct(ids []string) []string {
-	slices.Sort(ids)
-	return slices.Compact(ids)
+// distinct returns each element of a list once.
+func distinct[T comparable](list []T) []T {
+	seen := make(map[T]bool, len(list))
+	return slices.DeleteFunc(list, func(v T) bool {
+		again := seen[v]
+		seen[v] = true
+		return again
+	})
 }
 
 // deliver applies one delivery. Errors, without any change: Conflict with ReasonOtherBody; Invalid for a timestamp in

@@ -114,7 +114,7 @@ func TestHistoryIsFoundByAnIndex(t *testing.T) {
 	}
 }
 
-// TestKnownMessagesAreFoundByAnIndex: whoever sends a message waits for this lookup.
+// TestKnownMessagesAreFoundByAnIndex: the sender of a message waits for this lookup.
 func TestKnownMessagesAreFoundByAnIndex(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "ledger.db")

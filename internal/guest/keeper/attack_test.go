@@ -136,8 +136,8 @@ func TestAForkBombEnds(t *testing.T) {
 		t.Errorf("%+v, %v", res, err)
 	}
 	<-done
-	if out, _, res := b.run(t, "ps | wc -l"); res.ExitCode != 0 || len(out) > 3 {
-		t.Errorf("%q processes after %s", out, time.Since(began))
+	if out, errOut, res := b.run(t, "ps | wc -l"); res.ExitCode != 0 || len(out) > 3 {
+		t.Errorf("%q processes after %s: %q, %+v", out, time.Since(began), errOut, res)
 	}
 }
 

@@ -60,15 +60,11 @@ type command struct {
 }
 
 // openOutput creates the files that the command's output needs from the start.
-func (c *command) openOutput(create func() (file *os.File, onDisk bool, err error)) error {
+func (c *command) openOutput(create output.Create) error {
 	if c.spec.Process {
-		file, onDisk, err := create()
+		file, size, err := create(output.RingLimit)
 		if err != nil {
 			return err
-		}
-		size := int64(output.RingMemoryLimit)
-		if onDisk {
-			size = output.RingLimit
 		}
 		c.log, err = output.MakeRing(file, size)
 		return err
@@ -99,11 +95,11 @@ func (c *command) part(p link.Part) *os.File {
 	return c.streams[p%link.Window].open(p >= link.Window)
 }
 
-// drop closes the files with the output of a command that has ended.
+// drop closes the files with the kept output of a command that has ended. Streams close their windows.
 func (c *command) drop() {
 	files := []*os.File{c.beginning()}
-	for p := range link.Part(link.Parts) {
-		if f := c.part(p); f != nil {
+	for i := range link.Part(len(c.streams)) {
+		if f := c.part(link.Rest + i); f != nil {
 			files = append(files, f)
 		}
 	}
@@ -186,7 +182,7 @@ type starts struct {
 	// as runs work on files as a user.
 	as func(uid, gid int, work func() error) error
 	// create creates a file without a name for output, as the sandbox's user.
-	create func() (file *os.File, onDisk bool, err error)
+	create output.Create
 }
 
 // run runs the command to its end, and returns the result.

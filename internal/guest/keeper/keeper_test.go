@@ -300,7 +300,7 @@ func TestTheOldestCommandsAreForgotten(t *testing.T) {
 func TestAnEndedProcessCountsForItsOutputOnly(t *testing.T) {
 	k, _ := linked(t, nil)
 	for i := range keptEnded {
-		f, _, err := output.NamelessFile()
+		f, _, err := output.NamelessFile(output.RingLimit)
 		if err != nil {
 			t.Fatal(err)
 		}

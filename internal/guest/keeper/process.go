@@ -141,15 +141,15 @@ func (cfg Config) as(uid, gid int, work func() error) error {
 }
 
 // create creates a file without a name for output, as the sandbox's user.
-func (cfg Config) create() (file *os.File, onDisk bool, err error) {
+func (cfg Config) create(onDisk int64) (file *os.File, limit int64, err error) {
 	err = cfg.as(cfg.UID, cfg.GID, func() (err error) {
-		file, onDisk, err = output.NamelessFile()
+		file, limit, err = output.NamelessFile(onDisk)
 		return err
 	})
 	if err != nil && file != nil {
 		err = errors.Join(err, file.Close())
 	}
-	return file, onDisk, err
+	return file, limit, err
 }
 
 // ownProc protects /proc/1 from sandbox code. If a process is not dumpable, its files there belong to user 0. That is

@@ -31,12 +31,12 @@ const (
 //	rest    the bytes from link.Head to kept
 //	window  the byte at offset n at n modulo Window, for the last bytes beyond kept
 //
-// Only the head has its file from the start. Most commands print no more, and a file on disk takes long: ext4 looks at
-// each one that was deleted within the last minute.
+// Only the head has its file from the start. Most commands print no more, and it takes long to create a file on disk:
+// ext4 looks at each one that was deleted within the last minute.
 type stream struct {
 	head    *os.File
 	at      int64 // where the head begins in its file
-	create  func() (file *os.File, onDisk bool, err error)
+	create  output.Create
 	changed func(waits bool)
 
 	mu           sync.Mutex // guards the fields below
@@ -46,12 +46,13 @@ type stream struct {
 	total        int64
 	kept         int64
 	full         bool
+	unseen       bool // the window could not be created
 	ended        bool
 	readers      map[uint64]int64 // positions of the readers that it waits for
 }
 
 // newStream returns the stream whose head begins at an offset of a file. create creates the file of the rest.
-func newStream(head *os.File, at int64, create func() (*os.File, bool, error), changed func(waits bool)) *stream {
+func newStream(head *os.File, at int64, create output.Create, changed func(waits bool)) *stream {
 	s := &stream{head: head, at: at, create: create, changed: changed, readers: map[uint64]int64{}}
 	s.moved = sync.NewCond(&s.mu)
 	return s
@@ -95,26 +96,24 @@ func (s *stream) keep(p []byte) (int, error) {
 		return s.head.WriteAt(p[:min(int64(len(p)), room)], s.at+s.kept)
 	}
 	if s.rest == nil {
-		file, onDisk, err := s.create()
+		file, limit, err := s.create(output.DiskLimit)
 		if err != nil {
 			return 0, err
 		}
-		s.rest, s.limit = file, output.MemoryLimit
-		if onDisk {
-			s.limit = output.DiskLimit
-		}
+		s.rest, s.limit = file, limit
 	}
 	return s.rest.WriteAt(p[:min(int64(len(p)), s.limit-s.kept)], s.kept-link.Head)
 }
 
-// show writes to the window. If it cannot be created, its readers fail when they open it.
+// show writes to the window. If it cannot be created, its readers fail when they open it. A later window would have a
+// hole where they read on.
 func (s *stream) show(p []byte, at int64) {
-	if s.window == nil {
+	if s.window == nil && !s.unseen {
 		window, err := output.InMemory()
-		if err != nil {
-			return
-		}
-		s.window = window
+		s.window, s.unseen = window, err != nil
+	}
+	if s.unseen {
+		return
 	}
 	_, _ = s.window.WriteAt(p, at) // in memory; if memory runs out, the kernel kills programs
 }

@@ -130,8 +130,8 @@ type Verifier struct {
 	Clean []string `json:"clean"`
 }
 
-// Head is the size of the beginning of each stream, in bytes, in the file that Start and Attach answer with: stdout's
-// is followed by stderr's.
+// Head is the size of the beginning of each stream, in bytes. The answer to Start or Attach has the file of both: first
+// stdout's, then stderr's.
 const Head = 4 << 10
 
 // Part is a part of a command's output that has a file of its own.

@@ -20,10 +20,8 @@ import (
 //	  written   how much has been written
 const (
 	ringHeader = 4096
-	// RingLimit and RingMemoryLimit are the sizes on disk and in memory, in bytes. sandbox.MaxProcessLog
-	// equals RingLimit.
-	RingLimit       = 8 << 20
-	RingMemoryLimit = MemoryLimit
+	// RingLimit is the size on disk, in bytes. sandbox.MaxProcessLog equals it.
+	RingLimit = 8 << 20
 )
 
 const (
