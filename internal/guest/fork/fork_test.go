@@ -213,6 +213,29 @@ func TestASignalledCommand(t *testing.T) {
 	}
 }
 
+func TestACommandWithACopyOfTheSupervisorsMemory(t *testing.T) {
+	needRoot(t)
+	s := starter(t)
+	s.CopyMemory()
+	c, out := command(t, "id -u; exit 3")
+	child, err := s.Start(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Files[1].Close() // the command has its own
+	text, err := io.ReadAll(out)
+	if status, waitErr := child.Wait(); errors.Join(err, waitErr) != nil || status.ExitStatus() != 3 ||
+		string(text) != "123456\n" {
+		t.Errorf("it wrote %q and ended with %v: %v, %v", text, status, err, waitErr)
+	}
+	done(t, child)
+	c, _ = command(t, "")
+	c.Path = "/none"
+	if _, err := s.Start(c); !errors.Is(err, unix.ENOENT) {
+		t.Errorf("a program that does not exist: %v", err)
+	}
+}
+
 func TestAnotherCommandsPipesAreNotHeldOpen(t *testing.T) {
 	needRoot(t)
 	held, heldIn, err := os.Pipe()

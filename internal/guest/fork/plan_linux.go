@@ -33,6 +33,7 @@ type plan struct {
 	scorePath  uintptr
 	name       uintptr
 	bounding   int // the last capability that the kernel knows
+	cloning    uintptr
 
 	// The rest is memory for the child.
 	report report
@@ -45,9 +46,10 @@ type plan struct {
 }
 
 // encode returns a plan and everything that it points to, for a process that reads it to the address base.
-func encode(c Command, bounding int, base uintptr) ([]byte, error) {
+func encode(c Command, bounding int, cloning, base uintptr) ([]byte, error) {
 	const few = 1<<unix.CAP_SETUID | 1<<unix.CAP_SETGID
-	p := plan{extra: -1, uid: c.UID, gid: c.GID, nice: c.Nice, bounding: bounding, groupCount: len(c.Groups)}
+	p := plan{extra: -1, uid: c.UID, gid: c.GID, nice: c.Nice, bounding: bounding, cloning: cloning,
+		groupCount: len(c.Groups)}
 	p.header.Version = unix.LINUX_CAPABILITY_VERSION_3
 	p.few[0] = unix.CapUserData{Effective: few, Permitted: few}
 	p.processes = unix.Rlimit{Cur: c.Processes, Max: c.Processes}

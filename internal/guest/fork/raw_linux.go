@@ -45,8 +45,8 @@ const (
 	reportSize   = 12
 )
 
-// supervise forks the command's process. It reports both pids, and later how the command ended. All signals
-// have been blocked since the fork.
+// supervise creates the command's process, and later reports how the command ended. All signals have been blocked since
+// the fork.
 //
 //go:nosplit
 //go:norace
@@ -65,16 +65,12 @@ func supervise(p *plan) {
 	if err == 0 && n == 0 {
 		exit(1)
 	}
-	pid, _, err := syscall.RawSyscall6(unix.SYS_CLONE, uintptr(unix.SIGCHLD), 0, 0, 0, 0, 0)
-	if err != 0 {
-		giveUp(p, stageFork, err)
+	pid, errno := clone(p.cloning)
+	if errno != 0 {
+		giveUp(p, stageFork, syscall.Errno(errno))
 	}
 	if pid == 0 {
 		become(p)
-	}
-	if err := tell(p.status, p, reportPID, int32(pid)); err != 0 { // the keeper gave up the start just now
-		_, _, _ = syscall.RawSyscall(unix.SYS_KILL, pid, uintptr(unix.SIGKILL), 0)
-		exit(1)
 	}
 	// The supervisor's copies would keep the command's pipes open.
 	_, _, _ = syscall.RawSyscall(unix.SYS_DUP3, uintptr(p.status), 0, 0)
@@ -96,18 +92,29 @@ func supervise(p *plan) {
 	}
 }
 
+// clone creates a process. If flags let the child share this process's memory, the child runs on the same stack, below
+// the caller's frame. So the caller must not return in the child.
+//
+//go:noescape
+func clone(flags uintptr) (pid, errno uintptr)
+
 // maxDescriptors is more than the keeper opens; for kernels without close_range.
 const maxDescriptors = 1 << 14
 
 // sigSetMask is SIG_SETMASK.
 const sigSetMask = 2
 
-// become turns the supervisor's child into the command. It never returns.
+// become turns the supervisor's child into the command. It never returns. It reports both pids itself: if the child
+// shares the supervisor's memory, the supervisor waits in clone until execve.
 //
 //go:nosplit
 //go:norace
 //go:nocheckptr
 func become(p *plan) {
+	own, _, _ := syscall.RawSyscall(unix.SYS_GETPID, 0, 0, 0)
+	if err := tell(p.status, p, reportPID, int32(own)); err != 0 { // the keeper gave up the start just now
+		exit(1)
+	}
 	// The starter has already reset the signal handlers.
 	_, _, _ = syscall.RawSyscall6(unix.SYS_RT_SIGPROCMASK, sigSetMask, uintptr(unsafe.Pointer(&p.unblocked)), 0, 8, 0, 0)
 	if _, _, err := syscall.RawSyscall(unix.SYS_SETSID, 0, 0, 0); err != 0 {

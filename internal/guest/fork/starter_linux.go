@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -18,7 +19,8 @@ const sendTime = 5 * time.Second
 
 // Starter starts commands from a separate process. Use NewStarter: the zero value is not ready.
 type Starter struct {
-	bounding int // highest capability of the bounding set, -1 if it is empty
+	bounding int     // highest capability of the bounding set, -1 if it is empty
+	cloning  uintptr // flags with which a supervisor creates the command's process
 
 	mu   sync.Mutex // guards the fields below and the order of messages
 	pid  int
@@ -29,7 +31,7 @@ type Starter struct {
 // NewStarter forks the starter's process with the caller's current identity and capabilities. Close ends the
 // process; so does the end of the caller.
 func NewStarter() (*Starter, error) {
-	s := &Starter{}
+	s := &Starter{cloning: cloning()}
 	var err error
 	if s.bounding, err = lastBounding(); err != nil {
 		return nil, err
@@ -96,7 +98,7 @@ func (s *Starter) sendTo(c Command, failed, status *os.File) error {
 	if c.Extra != nil {
 		files = append(files, c.Extra)
 	}
-	text, err := encode(c, s.bounding, s.base)
+	text, err := encode(c, s.bounding, s.cloning, s.base)
 	if err != nil {
 		return err
 	}
@@ -193,6 +195,18 @@ func socketPair() (own, other *os.File, err error) {
 		return nil, nil, err
 	}
 	return os.NewFile(uintptr(fds[0]), "own end"), os.NewFile(uintptr(fds[1]), "other end"), nil
+}
+
+// cloning returns the flags with which supervisors create the processes of commands. A process that shares memory with
+// its supervisor until execve starts faster. But a kernel with fs.suid_dumpable=1 lets a user trace processes that have
+// just become the user's: sandbox code could then change the memory of a supervisor. So there the memory is copied.
+func cloning() uintptr {
+	const copied = uintptr(unix.SIGCHLD)
+	dumpable, err := os.ReadFile("/proc/sys/fs/suid_dumpable")
+	if err != nil || strings.TrimSpace(string(dumpable)) == "1" {
+		return copied
+	}
+	return copied | unix.CLONE_VM | unix.CLONE_VFORK
 }
 
 // lastBounding returns the highest capability of the bounding set, -1 if the set is empty.
