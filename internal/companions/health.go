@@ -24,31 +24,34 @@ type check struct {
 	at   micro.Time // when it was due
 }
 
-// Check begins the health checks of a backend's running companions that are due, and does not wait for them. A
-// companion is checked at most every minPause. A check moves check_at in the row first, so one of several processes
-// makes it, and the next one comes even if this process dies. It does not count as use of the sandbox.
-func (v *Service) Check(ctx context.Context, b sandbox.Backend, minPause time.Duration) error {
+// Check begins the health checks of a backend's running companions that are due, and does not wait for them. It returns
+// when the next one is due unless the schedule of a sandbox changes (zero time: none). A companion is checked at most
+// every minPause. A check moves check_at in the row first, so one of several processes makes it, and the next one comes
+// even if this process dies. It does not count as use of the sandbox.
+func (v *Service) Check(ctx context.Context, b sandbox.Backend, minPause time.Duration) (next time.Time, err error) {
 	x, err := v.Core.BackendFor(b)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
 	instance := x.Connected()
 	if instance == "" {
-		return nil
+		return time.Time{}, nil
 	}
 	pause := micro.SpanOf(minPause)
 	due := 0
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
-		all, err := dueChecks(tx, instance, pause)
-		due = len(all)
+		all, err := planned(tx, instance, pause)
+		due = len(all.due(tx.Now))
+		next = all.next(tx.Now)
 		return err
 	})
 	if err != nil || due == 0 {
-		return err
+		return next, err
 	}
+	next = v.Store.Now() // some are due, and what is due after them is known once they have begun
 	free := v.reserve(due)
 	if free == 0 {
-		return nil
+		return next, nil
 	}
 	var taken []check
 	err = v.Store.Write(ctx, func(tx *ledger.Tx) (err error) {
@@ -67,7 +70,7 @@ func (v *Service) Check(ctx context.Context, b sandbox.Backend, minPause time.Du
 			<-v.checking
 		}
 	}
-	return err
+	return next, err
 }
 
 // reserve reserves up to n checks, and returns how many.
@@ -82,26 +85,50 @@ func (v *Service) reserve(n int) (free int) {
 	return free
 }
 
-// dueChecks returns the checks of an instance that are due, the longest overdue first.
-func dueChecks(tx *ledger.Tx, instance string, minPause micro.Span) (due []check, err error) {
+// checks are planned checks, the earliest first.
+type checks []check
+
+// planned returns the planned checks of an instance's companions. A sandbox that a process works on has none until its
+// claim ends.
+func planned(tx *ledger.Tx, instance string, minPause micro.Span) (all checks, err error) {
 	rows, err := tx.SandboxesWithCompanions(instance)
 	for _, s := range rows {
 		for _, name := range s.Companions.Names() {
-			if at := checkDue(&s, name, minPause); at <= tx.Now && !s.Claim.Holds(tx.Now) {
-				due = append(due, check{s, name, at})
+			if at := checkDue(&s, name, minPause); at != micro.Never && !s.Claim.Holds(tx.Now) {
+				all = append(all, check{s, name, at})
 			}
 		}
 	}
-	slices.SortStableFunc(due, func(a, b check) int { return cmp.Compare(a.at, b.at) })
-	return due, err
+	slices.SortStableFunc(all, func(a, b check) int { return cmp.Compare(a.at, b.at) })
+	return all, err
+}
+
+// due returns the checks that are due.
+func (all checks) due(now micro.Time) checks {
+	for i, c := range all {
+		if c.at > now {
+			return all[:i]
+		}
+	}
+	return all
+}
+
+// next returns when the first check after now is due, the zero time if there is none.
+func (all checks) next(now micro.Time) time.Time {
+	later := all[len(all.due(now)):]
+	if len(later) == 0 {
+		return time.Time{}
+	}
+	return later[0].at.Time()
 }
 
 // take takes up to n checks.
 func take(tx *ledger.Tx, instance string, minPause micro.Span, n int) ([]check, error) {
-	due, err := dueChecks(tx, instance, minPause)
+	all, err := planned(tx, instance, minPause)
 	if err != nil {
 		return nil, err
 	}
+	due := all.due(tx.Now)
 	due = due[:min(len(due), n)]
 	for i, c := range due {
 		err := tx.Update(c.row.ID, func(s *ledger.Sandbox) error {

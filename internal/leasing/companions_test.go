@@ -2,10 +2,12 @@ package leasing_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/loop"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -56,6 +58,33 @@ func TestTheBudgetCountsCompanions(t *testing.T) {
 		with(2*whole+whole/2, nil)
 		if err := begin("did:plc:eve"); err != nil {
 			t.Errorf("a lease without companions within the budget: %v", err)
+		}
+	})
+}
+
+// healthPasses counts the passes that look for health checks.
+type healthPasses struct{ n atomic.Int64 }
+
+func (p *healthPasses) PassBegan(string, sandbox.Backend) {}
+
+func (p *healthPasses) PassEnded(pass string, _ sandbox.Backend, _ error) {
+	if pass == loop.PassHealth {
+		p.n.Add(1)
+	}
+}
+
+func TestALoopReadsTheLedgerForHealthChecksOnlyWhenItChanges(t *testing.T) {
+	inWorld(t, func(w *world) {
+		passes := &healthPasses{}
+		w.passes = passes
+		w.startSlowLoop()
+		w.environment()
+		w.acquire(ann)
+		later(time.Minute)
+		before := passes.n.Load()
+		later(time.Hour - time.Minute)
+		if n := passes.n.Load() - before; before == 0 || n > 2 {
+			t.Errorf("it looked for health checks %d times while a lease began, and then %d times in an hour", before, n)
 		}
 	})
 }

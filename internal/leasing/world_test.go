@@ -32,6 +32,7 @@ type world struct {
 	beside  []driver.Executor // other backends, for engines that are opened from now on
 	bucket  *bucket
 	observe lifecycle.Observer // for engines that are opened from now on
+	passes  loop.Observer      // for loops that are started from now on
 	engine  *leasing.Service
 	stop    func()
 	now     func() time.Time // the ledger's clock
@@ -119,7 +120,7 @@ func (w *world) startLoop() {
 		defer close(done)
 		_ = loop.New(w.engine,
 			loop.Config{Workers: w.workers, Poll: w.poll, ResyncEvery: w.resync, CleanupTTL: w.cleanup, EgressEvery: w.resync,
-				BudgetEvery: w.resync}).
+				BudgetEvery: w.resync, Observer: w.passes}).
 			Run(ctx)
 	}()
 	w.stop = func() { cancel(); <-done; w.stop = func() {} }

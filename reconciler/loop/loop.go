@@ -14,11 +14,11 @@
 //	ticker ─────────────────> Service.PurgeUsage (old samples of usage)
 //	start, ticker ──────────> Service.Purge   (leases destroyed long ago)
 //	ticker ─────────────────> Service.CollectEgress (connection attempts of sandboxes)
-//	ticker ─────────────────> Service.CheckCompanions (health of companions that were ready)
 //	ticker ─────────────────> Service.BoundOutput (drops the oldest output beyond the limits)
 //	ticker ─────────────────> Service.CollectSnapshots (objects of replaced snapshots)
 //	ticker ─────────────────> Service.FinishEnvironments (remains of failed creations and removals)
 //	start, ticker ──────────> Service.ReconcileUsage (usage as measured by the backend)
+//	commit, timer, slow poll > Service.CheckCompanions (health of companions that were ready)
 //	commit, timer, slow poll > Service.TakeOverExecs (commands whose process died)
 //	commit, timer, slow poll > Service.ReconcileProcesses (processes to start, or without a follower)
 //
@@ -163,7 +163,10 @@ func (l *Loop) Run(ctx context.Context) error {
 		l.wg.Go(func() { w.resync(ctx) })
 		l.wg.Go(func() { w.follow(ctx) })
 		l.wg.Go(func() { l.collectEgress(ctx, b) })
-		l.wg.Go(func() { l.checkCompanions(ctx, b) })
+		l.wg.Go(func() {
+			l.poll(ctx, polled{PassHealth, b, "checking companions", l.leases.Scheduled, l.c.HealthEvery / healthTicks,
+				func(ctx context.Context) (time.Time, error) { return l.leases.CheckCompanions(ctx, b, l.c.HealthEvery) }})
+		})
 		l.wg.Go(func() { l.finishEnvironments(ctx, b) })
 		l.wg.Go(func() { l.meter(ctx, b) })
 	}
@@ -175,8 +178,12 @@ func (l *Loop) Run(ctx context.Context) error {
 	l.wg.Go(func() { l.tend(ctx) })
 	l.wg.Go(func() { l.account(ctx) })
 	l.wg.Go(func() { l.checkBudgets(ctx) })
-	l.wg.Go(func() { l.poll(ctx, PassExecs, "taking over commands", l.leases.TakeOverExecs) })
-	l.wg.Go(func() { l.poll(ctx, PassProcesses, "starting and following processes", l.leases.ReconcileProcesses) })
+	for _, p := range []polled{
+		{PassExecs, "", "taking over commands", l.leases.Changed, pollPause, l.leases.TakeOverExecs},
+		{PassProcesses, "", "starting and following processes", l.leases.Changed, pollPause, l.leases.ReconcileProcesses},
+	} {
+		l.wg.Go(func() { l.poll(ctx, p) })
+	}
 	if l.c.CleanupTTL > 0 {
 		l.c.Observer.PassBegan(PassPurge, "")
 		l.wg.Go(func() { l.purge(ctx) })
@@ -294,26 +301,6 @@ func (l *Loop) collectEgress(ctx context.Context, b sandbox.Backend) {
 	}
 }
 
-// healthTicks is how many times per HealthEvery the loop looks for due checks of companions. So a check is late by at
-// most a fifth of HealthEvery.
-const healthTicks = 5
-
-// checkCompanions starts the health checks of companions that are due.
-func (l *Loop) checkCompanions(ctx context.Context, b sandbox.Backend) {
-	tick := time.NewTicker(l.c.HealthEvery / healthTicks)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if err := l.leases.CheckCompanions(ctx, b, l.c.HealthEvery); l.passed(ctx, PassHealth, b, err) {
-			l.c.Logger.Warn("loop: checking companions; will retry", "backend", b, "error", err)
-		}
-	}
-}
-
 // purge purges leases destroyed long ago, immediately and then at its interval.
 func (l *Loop) purge(ctx context.Context) {
 	tick := time.NewTicker(l.c.PurgeEvery)
@@ -351,23 +338,39 @@ func (l *Loop) tend(ctx context.Context) {
 	}
 }
 
-// pollPause limits how often the loop looks for commands and processes without a follower.
-const pollPause = 200 * time.Millisecond
+const (
+	// pollPause limits how often the loop looks for commands and processes without a follower.
+	pollPause = 200 * time.Millisecond
+	// healthTicks is how many times per HealthEvery the loop looks for due checks of companions at most. So a check is
+	// late by at most a fifth of HealthEvery.
+	healthTicks = 5
+)
 
-// poll calls do at each commit, and at the time that do returns.
-func (l *Loop) poll(ctx context.Context, pass, what string, do func(context.Context) (next time.Time, err error)) {
+// polled is a pass that is made at commits, and at the time that its do returns.
+type polled struct {
+	pass    string
+	backend sandbox.Backend // "": the pass is over the ledger
+	what    string
+	// commits returns a channel that is closed at the next commit that the pass is made for.
+	commits func() <-chan struct{}
+	pause   time.Duration // least pause between two passes; no pass is late by more
+	do      func(context.Context) (next time.Time, err error)
+}
+
+// poll makes a pass until ctx ends.
+func (l *Loop) poll(ctx context.Context, p polled) {
 	for ctx.Err() == nil {
-		changed := l.leases.Changed()
-		next, err := do(ctx)
-		if l.passed(ctx, pass, "", err) {
-			l.c.Logger.Error("loop: "+what, "error", err)
+		commit := p.commits()
+		next, err := p.do(ctx)
+		if l.passed(ctx, p.pass, p.backend, err) {
+			l.c.Logger.Error("loop: "+p.what+"; will retry", "backend", p.backend, "error", err)
 		}
 		pause := l.c.Poll
 		if !next.IsZero() {
-			pause = min(pause, max(next.Sub(l.leases.Now()), pollPause))
+			pause = min(pause, next.Sub(l.leases.Now()))
 		}
-		sleep(ctx, pause, changed)
-		sleep(ctx, pollPause, nil)
+		sleep(ctx, pause, commit)
+		sleep(ctx, p.pause, nil)
 	}
 }
 
