@@ -26,13 +26,18 @@ type Lease struct {
 // Lease returns a lease, nil if it does not exist.
 func (tx *Tx) Lease(id string) (*Lease, error) { return storage.First[Lease](tx, "id = ?", id) }
 
-// Current returns the sandbox of a lease's current generation, nil if the lease does not exist.
+// Current returns the sandbox of a lease's current generation, or what is left of a purged one; nil if the lease does
+// not exist. Each use of a sandbox begins with it, so it asks once if it can.
 func (tx *Tx) Current(leaseID string) (*Sandbox, error) {
+	s, err := storage.First[Sandbox](tx, "id = (SELECT sandbox_id FROM leases WHERE id = ?)", leaseID)
+	if err != nil || s != nil {
+		return s, err
+	}
 	l, err := tx.Lease(leaseID)
 	if err != nil || l == nil {
 		return nil, err
 	}
-	return tx.Sandbox(l.SandboxID)
+	return tx.tombstone(l.SandboxID)
 }
 
 // CurrentOf returns the current sandboxes of the given leases, by lease id. It omits columns that only their

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"gorm.io/gorm"
 	"gorm.io/gorm/clause"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -105,12 +106,9 @@ func (repo Rows) addCPU(s *ledger.Sandbox, used micro.Span) error {
 	if used == 0 {
 		return nil
 	}
-	open, err := repo.OpenPeriod(s.ID)
-	if err != nil || open == nil {
-		return err
-	}
-	open.CPU += used
-	return storage.Save(repo.tx, open)
+	_, err := storage.RowCount("adding CPU time", repo.db.Model(&UsagePeriod{}).
+		Where("sandbox_id = ? AND ended_at = 0", s.ID).Update("cpu", gorm.Expr("cpu + ?", used)))
+	return err
 }
 
 // PeriodsOf returns the usage periods of the given sandboxes.
