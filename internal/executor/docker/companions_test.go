@@ -3,7 +3,9 @@ package docker_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -513,4 +515,20 @@ func TestAReconcilerKilledBetweenSandboxAndCompanion(t *testing.T) {
 	}
 	c.wantAnswer(a.Lease)
 	c.release(a.Lease)
+}
+
+// A companion has no /data, so it is not frozen while that of its sandbox is saved.
+func TestCompanionsRunWhileTheirSandboxIsSaved(t *testing.T) {
+	t.Parallel()
+	w := newCompanionWorld(t, func(*sandbox.Companion, *sandbox.EnvironmentSpec) {})
+	l := w.leased()
+	h := driver.Handle{LedgerID: w.ref.LedgerID, EnvironmentID: w.ref.EnvironmentID, Instance: w.ref.Instance,
+		SandboxID: l.SandboxID}
+	r, err := w.x.Export(t.Context(), h)
+	must(t, err)
+	w.wantState(t, h, sandbox.StatePaused)
+	w.wantState(t, h.Of("db"), sandbox.StateRunning)
+	_, err = io.Copy(io.Discard, r)
+	must(t, errors.Join(err, r.Close()))
+	w.wantAnswer(l)
 }

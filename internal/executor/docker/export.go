@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
@@ -19,7 +20,7 @@ const dataContent = "/data/."
 
 // Export implements driver.Exporter with the engine's archive, which needs nothing from the sandbox: the
 // engine mounts the volume even for a stopped container. Until the stream ends, the engine delays every other
-// request for this container, even reads.
+// request for this container, even reads. Only the sandbox's own container is frozen: its companions have no /data.
 func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, error) {
 	c, err := e.containers.Inspect(ctx, h)
 	if err != nil {
@@ -27,7 +28,14 @@ func (e *Executor) Export(ctx context.Context, h driver.Handle) (io.ReadCloser, 
 	}
 	x := &export{e: e, h: h, what: dataContent, frozen: engine.StateOf(c.State) == sandbox.StateRunning}
 	x.ctx, x.cancel = context.WithCancel(ctx)
-	if err := x.open(); err != nil {
+	if x.frozen {
+		// If the sandbox stops on its own meanwhile, nothing in it runs either.
+		err = e.pauseOne(x.ctx, h, c)
+	}
+	if err == nil {
+		err = x.open()
+	}
+	if err != nil {
 		return nil, errors.Join(err, x.Close())
 	}
 	return x, nil
@@ -60,15 +68,8 @@ type export struct {
 	thaw  error // error of thawing the sandbox
 }
 
-// open freezes the sandbox and requests the archive.
-func (x *export) open() error {
-	if x.frozen {
-		// If the sandbox stops on its own meanwhile, nothing in it runs either.
-		if err := x.e.Sleep(x.ctx, x.h, sandbox.SleepPause); err != nil {
-			return err
-		}
-	}
-	var err error
+// open requests the archive of a sandbox that does not run.
+func (x *export) open() (err error) {
 	x.state, err = x.look(x.ctx, func(s *dockerapi.ContainerState) bool {
 		return engine.StateOf(s) != sandbox.StateRunning
 	})
@@ -175,6 +176,7 @@ func (x *export) goOn() {
 		return
 	}
 	x.frozen = false
+	defer x.e.channels.Existing(x.h, (*channel.Client).Resume) // pauseOne suspended it
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(x.ctx), engine.ChangeLimit)
 	defer cancel()
 	if x.thaw = x.e.engine.UnpauseContainer(ctx, objects.SandboxName(x.h)); x.thaw == nil {
