@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/resource"
+	"github.com/hashicorp/terraform-plugin-framework/tfsdk"
 	"github.com/hashicorp/terraform-plugin-framework/types"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
@@ -68,7 +69,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(diags...)
 	var secrets types.Map
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("secrets"), &secrets)...)
-	values, diags := secretValues(ctx, secrets, types.MapNull(types.StringType))
+	values, diags := secretValues(ctx, secrets, m.Secrets, types.MapNull(types.StringType))
 	resp.Diagnostics.Append(diags...)
 	timeout, diags := m.Timeouts.Create(ctx, createTimeout)
 	resp.Diagnostics.Append(diags...)
@@ -178,7 +179,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	if why, gone := vanished(env, err, m.Owner.ValueString()); gone {
 		resp.Diagnostics.AddWarning(fmt.Sprintf("Environment %s Vanished", id), fmt.Sprintf(
 			"%s. It was not removed by this configuration. It is dropped from Terraform's state, and the next apply "+
-				"creates it again.", why))
+				"creates it again%s.", why, unlessTaken(env, m.Owner.ValueString())))
 		resp.State.RemoveResource(ctx)
 		return
 	}
@@ -224,6 +225,14 @@ func vanished(env sandbox.Environment, err error, owner string) (why string, gon
 	}
 }
 
+// unlessTaken says why the next apply cannot create an environment again, "" if it can.
+func unlessTaken(env sandbox.Environment, owner string) string {
+	if env.Status == sandbox.EnvironmentDestroyed || env.Owner == "" || env.Owner == owner {
+		return ""
+	}
+	return ". That fails until the other owner has destroyed it: choose another name, or import it"
+}
+
 // Update changes the environment in place.
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m Model
@@ -237,10 +246,10 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	var secrets, sent types.Map
 	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("secrets"), &secrets)...)
 	resp.Diagnostics.Append(req.State.GetAttribute(ctx, path.Root("secrets"), &sent)...)
-	values, diags := secretValues(ctx, secrets, sent)
+	values, diags := secretValues(ctx, secrets, m.Secrets, sent)
 	resp.Diagnostics.Append(diags...)
-	var instance types.String // from the configuration: the plan repeats the state's, even if the backend changes
-	resp.Diagnostics.Append(req.Config.GetAttribute(ctx, path.Root("instance"), &instance)...)
+	instance, diags := plannedInstance(ctx, req.Config, m)
+	resp.Diagnostics.Append(diags...)
 	timeout, diags := m.Timeouts.Update(ctx, updateTimeout)
 	resp.Diagnostics.Append(diags...)
 	if resp.Diagnostics.HasError() {
@@ -260,7 +269,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		Epoch:           m.Epoch.ValueInt64(),
 		EnvironmentSpec: spec,
 		SecretValues:    values,
-		Instance:        instance.ValueString(),
+		Instance:        instance,
 	})
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Begun(failed, err, place, "The change may have been made in part. Terraform's "+
@@ -273,6 +282,17 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	// planned values; the next Read corrects them.
 	m.Status, m.EndedBy, m.EndedAt, m.Instance = planned.Status, planned.EndedBy, planned.EndedAt, planned.Instance
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
+}
+
+// plannedInstance returns the instance that the configuration names, "" if it names none or ignore_changes ignores it.
+// Without one in the configuration, the plan repeats the state's, even if the backend changes.
+func plannedInstance(ctx context.Context, config tfsdk.Config, plan Model) (string, diag.Diagnostics) {
+	var instance types.String
+	diags := config.GetAttribute(ctx, path.Root("instance"), &instance)
+	if !instance.Equal(plan.Instance) {
+		return "", diags
+	}
+	return instance.ValueString(), diags
 }
 
 // Delete destroys the environment, but not one that another owner has created under its name.

@@ -97,18 +97,20 @@ func expandSecrets(ctx context.Context, of types.Map, diags *diag.Diagnostics) m
 	return collection.Objects[Secret](ctx, of, diags)
 }
 
-// secretValues returns the values to send: the known values whose version differs from the state's. A secret without a
-// value keeps its current one.
-func secretValues(ctx context.Context, config, state types.Map) (map[string]sandbox.Secret, diag.Diagnostics) {
+// secretValues returns the values to send: the known values of the configuration whose planned version differs from the
+// state's. A secret without a value keeps its current one. The plan, unlike the configuration of an apply, is without
+// what ignore_changes ignores.
+func secretValues(ctx context.Context, config, plan, state types.Map) (map[string]sandbox.Secret, diag.Diagnostics) {
 	var diags diag.Diagnostics
-	have := expandSecrets(ctx, state, &diags)
+	given, have := expandSecrets(ctx, config, &diags), expandSecrets(ctx, state, &diags)
 	values := map[string]sandbox.Secret{}
-	for name, s := range expandSecrets(ctx, config, &diags) {
+	for name, s := range expandSecrets(ctx, plan, &diags) {
 		before, sent := have[name]
-		if s.Value.IsUnknown() || s.Value.IsNull() || sent && before.Version.Equal(s.Version) {
+		value := given[name].Value
+		if value.IsUnknown() || value.IsNull() || sent && before.Version.Equal(s.Version) {
 			continue
 		}
-		values[name] = sandbox.Secret(s.Value.ValueString())
+		values[name] = sandbox.Secret(value.ValueString())
 	}
 	return values, diags
 }

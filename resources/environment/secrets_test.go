@@ -121,3 +121,39 @@ func TestAccEnvironmentSecrets(t *testing.T) {
 		},
 	})
 }
+
+// An apply of another change does nothing to what ignore_changes ignores.
+func TestAccIgnoredSecretsAndInstancesStay(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	r := w.Reconciler()
+	svc, err := client.New(client.Config{URL: r.URL, Token: r.Token})
+	w.Must(err)
+	configuration := func(label, instance string, secrets ...string) string {
+		return r.Configuration + minimal(w, fmt.Sprintf(`
+  force_destroy = true
+  labels        = { x = %q }
+  secrets       = { %s }
+  %s
+  lifecycle { ignore_changes = [secrets, instance] }
+`, label, strings.Join(secrets, ", "), instance))
+	}
+	one := `a = { value_wo = "first", value_wo_version = 1 }`
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_11_0)},
+		CheckDestroy:             destroyed(w, w.Name),
+		Steps: []resource.TestStep{
+			{Config: configuration("1", "", one), Check: sandboxHas(w, svc, "a=first")},
+			{
+				Config: configuration("2", "", `a = { value_wo = "second", value_wo_version = 2 }`,
+					`b = { value_wo = "other", value_wo_version = 1 }`),
+				ConfigPlanChecks: inPlace(), Check: sandboxHas(w, svc, "a=first"),
+			},
+			{
+				Config:           configuration("3", `instance = "OTHER"`, one),
+				ConfigPlanChecks: inPlace(), Check: sandboxHas(w, svc, "a=first"),
+			},
+		},
+	})
+}

@@ -43,7 +43,7 @@ func validate(ctx context.Context, m Model) diag.Diagnostics {
 	if m.InstanceType.IsNull() && (m.Resources == nil || m.Resources.MemoryMB.IsNull()) { // only the plan knows it
 		put.Confinement = ofAnyMemory(put.Confinement)
 	}
-	values, d := secretValues(ctx, m.Secrets, types.MapNull(types.StringType))
+	values, d := secretValues(ctx, m.Secrets, m.Secrets, types.MapNull(types.StringType))
 	diags.Append(d...)
 	put.SecretValues = values
 	if diags.HasError() {
