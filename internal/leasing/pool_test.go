@@ -468,3 +468,28 @@ func TestWaitingCostsTheEnvironmentAndThenTheLease(t *testing.T) {
 		}
 	})
 }
+
+func TestAWarmPoolFollowsARaisedMaxLifetime(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		life := func(d time.Duration) func(p *sandbox.PutEnvironment) {
+			return func(p *sandbox.PutEnvironment) {
+				p.MaxLifetime, p.TTL = sandbox.Duration(d), sandbox.Duration(time.Hour)
+			}
+		}
+		w.environment(withPool(2), life(2*time.Hour))
+		later(time.Minute)
+		before := w.paused()
+		w.environment(withPool(2), life(200*time.Hour))
+		later(10 * time.Minute)
+		after := w.paused()
+		for id := range after {
+			if before[id] {
+				t.Errorf("sandbox %s waits, and no lease can have it", id)
+			}
+		}
+		if l := w.acquire(ann); !after[l.SandboxID] {
+			t.Errorf("the lease has sandbox %s, which is none of %v", l.SandboxID, after)
+		}
+	})
+}

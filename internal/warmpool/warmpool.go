@@ -263,6 +263,8 @@ func outdated(s *ledger.Sandbox, env *ledger.Environment, restored micro.Time) s
 		return changed("backend")
 	case difference != "":
 		return changed(difference)
+	case s.MaxLifetime-s.TTL < micro.SpanOf(env.Spec.MaxLifetime): // see termsOf
+		return changed("max_lifetime")
 	case env.Spec.WarmPool != nil && s.SleepAfter != sleepAfter(env.Spec.WarmPool):
 		return changed("mode of the warm pool")
 	case s.SleepAfter == 0 && s.Phase == sandbox.PhaseAsleep:
