@@ -3,6 +3,7 @@ package leasing_test
 import (
 	"context"
 	"sync"
+	"testing"
 	"time"
 
 	"pgregory.net/rapid"
@@ -346,4 +347,38 @@ func bookOfTests() sandbox.PriceBook {
 	book := pricing.Cloudflare()
 	book.AsleepMemoryGiBSecond = 3
 	return book
+}
+
+func TestAKillWhoseCallerLeavesEndsTheProcess(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		never := sandbox.Duration(0)
+		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter = &never })
+		w.acquire(ann)
+		if _, err := w.engine.StartProcess(w.Context(), sandbox.LeaseRef{ID: annLease},
+			sandbox.ProcessSpec{Name: "p", Command: []string{"crash", "10m", "1", "hello"}, Restart: sandbox.RestartAlways}); err != nil {
+			t.Fatal(err)
+		}
+		later(time.Second)
+		w.backend.Fault(fake.OpEndExec, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: annLease}, Name: "p"}
+		_, err := w.engine.KillProcess(ctx, ref)
+		w.backend.Fault(fake.OpEndExec, nil)
+		later(5 * time.Minute)
+		p, _ := w.engine.GetProcess(w.Context(), ref)
+		if err == nil || p.State != sandbox.ProcessKilled {
+			t.Errorf("the caller left with %v, and 5 minutes later the process is %s", err, p.State)
+		}
+		_, err = w.engine.StartProcess(w.Context(), ref.LeaseRef,
+			sandbox.ProcessSpec{Name: "p", Command: []string{"crash", "10m", "1", "hello"}, Restart: sandbox.RestartAlways})
+		if err != nil {
+			t.Fatal(err)
+		}
+		later(10 * time.Minute)
+		if p, _ = w.engine.GetProcess(w.Context(), ref); !p.State.Live() {
+			t.Errorf("started again, it is %s after it has ended by itself", p.State)
+		}
+	})
 }

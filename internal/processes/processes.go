@@ -33,9 +33,9 @@ type Config struct {
 type Service struct {
 	Config
 
-	mu sync.Mutex // guards holders
-	// holders are the claims of the processes that this program follows.
-	holders map[string]struct{}
+	mu sync.Mutex // guards the maps below
+	// holders are the claims of the processes that this program follows. ending are the runs that it ends.
+	holders, ending map[string]struct{}
 
 	connections connections
 }
@@ -52,7 +52,8 @@ var (
 // New returns a Service.
 func New(c Config) *Service {
 	return &Service{
-		Config: c, holders: make(map[string]struct{}), connections: connections{open: make(map[string]int)},
+		Config: c, holders: make(map[string]struct{}), ending: make(map[string]struct{}),
+		connections: connections{open: make(map[string]int)},
 	}
 }
 
@@ -106,6 +107,10 @@ func newProcess(tx *ledger.Tx, s *ledger.Sandbox, spec sandbox.ProcessSpec) (*ex
 			continue
 		}
 		differs := spec.Differs(p.Domain())
+		if p.State.Live() && p.KillAt != 0 {
+			return nil, sandbox.Errorf(sandbox.Conflict, "lease %s: process %s is being killed: start it once it has ended",
+				s.Lease(), p.Name).WithReason(sandbox.ReasonInvalidState)
+		}
 		if p.State.Live() {
 			return p, otherProcess(p, differs)
 		}
@@ -194,7 +199,8 @@ func (v *Service) ListProcesses(ctx context.Context, leaseID string) (list []san
 	return list, err
 }
 
-// KillProcess implements service.Processes. It wakes a sleeping sandbox, in which the process is paused.
+// KillProcess implements service.Processes. It wakes a sleeping sandbox, in which the process is paused. If the caller
+// leaves, a reconciler ends the process.
 func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbox.Process, error) {
 	p, err := v.requestEnd(ctx, r)
 	if err != nil || !p.State.Live() {

@@ -133,10 +133,13 @@ func (v *Service) Finished(t *lifecycle.Step) {
 	}
 }
 
-// Reconcile starts the processes that are due, and follows those whose follower has died. It returns when to look
-// again. The zero time means after the next change.
+// Reconcile starts the processes that are due, follows those whose follower has died, and ends those that were killed. It
+// returns when to look again. The zero time means after the next change.
 func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 	looked, err := v.tend(ctx, "")
+	if err == nil {
+		err = v.endKilled(ctx)
+	}
 	if err != nil {
 		return next, err
 	}
@@ -148,6 +151,59 @@ func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 		return err
 	})
 	return next, err
+}
+
+// endLimit bounds one request to end a killed process.
+const endLimit = time.Minute
+
+// endKilled begins to end the killed processes, whose callers may have left. It does not wait for a backend. A process
+// that still starts is ended by a later pass.
+func (v *Service) endKilled(ctx context.Context) error {
+	var killed []execs.Process
+	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		killed, err = execs.In(tx).KilledProcesses(v.Core.InReach(), reconcileBatch)
+		return err
+	})
+	for i := range killed {
+		p := &killed[i]
+		if v.beginsToEnd(p.Run) && !v.Core.Background(func() { v.endInBackground(p) }) {
+			v.endedRun(p.Run)
+		}
+	}
+	return err
+}
+
+func (v *Service) endInBackground(p *execs.Process) {
+	defer v.endedRun(p.Run)
+	ctx, cancel := context.WithTimeout(v.Core.Life(), endLimit)
+	defer cancel()
+	var s *ledger.Sandbox
+	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		s, err = lifecycle.MustSandbox(tx, p.SandboxID)
+		return err
+	})
+	if err == nil {
+		err = v.endProcessRun(ctx, s, p)
+	}
+	if err != nil && v.Core.Life().Err() == nil {
+		v.Log.Warn("processes: ending a killed process; will retry", lifecycle.AboutLease(p.LeaseID, p.SandboxID),
+			"process", p.Name, "error", err)
+	}
+}
+
+// beginsToEnd records that this program ends a run, and returns false if it already does.
+func (v *Service) beginsToEnd(run string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	_, already := v.ending[run]
+	v.ending[run] = struct{}{}
+	return !already
+}
+
+func (v *Service) endedRun(run string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.ending, run)
 }
 
 // tend starts or follows the processes that are due, in one sandbox or in all. It returns when it looked for them.

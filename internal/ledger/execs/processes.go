@@ -133,6 +133,14 @@ func (repo Rows) DueProcesses(instances []string, sandboxID string, limit int) (
 	return storage.Find[Process](q.Order("due_at, name").Limit(limit))
 }
 
+// KilledProcesses returns up to limit running processes that must end. Their sandboxes are awake and on one of the given
+// instances.
+func (repo Rows) KilledProcesses(instances []string, limit int) ([]Process, error) {
+	return storage.Find[Process](repo.db.Where(liveProcess+" AND state = 'running' AND kill_at > 0").
+		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = "+
+			"'present' AND instance IN ?)", instances).Order("kill_at, name").Limit(limit))
+}
+
 // NextProcess returns when the next process is due after a time, Never if none is.
 func (repo Rows) NextProcess(after micro.Time) (micro.Time, error) {
 	var next []micro.Time
