@@ -24,6 +24,7 @@ var steppedTimes = []struct {
 		"state_changed_at", "state_saved_at", "state_tried_at", "state_failing_since"}},
 	{"holds", "1 = 1", []string{"until"}},
 	{"execs", "state = 'running'", []string{"started_at", "cancel_at", "held_until"}},
+	{"kept_outputs", "1 = 1", []string{"kept_at"}},
 	{"processes", "state IN ('pending', 'running')", []string{"started_at", "exited_at", "kill_at", "due_at"}},
 	{"usage_periods", "rolled_at = 0 AND sandbox_id IN (SELECT id FROM sandboxes WHERE " + living + ")",
 		[]string{"started_at", "ended_at"}},

@@ -29,7 +29,7 @@ var fixedTimes = []string{
 	"budget_thresholds.reached_at", "drift_findings.resolved_at", "retired_sandboxes.leased_at",
 	"retired_sandboxes.ended_at", "retired_sandboxes.destroyed_at", "retired_sandboxes.retired_at",
 	"saved_states.saved_at", "execs.finished_at", "execs.dropped_at", "sessions.created_at", "sessions.closed_at",
-	"sessions.dropped_at", "session_events.at", "kept_outputs.kept_at", "usage_samples.at", "tokens.created_at",
+	"sessions.dropped_at", "session_events.at", "usage_samples.at", "tokens.created_at",
 	"tokens.last_used_at", "tokens.revoked_at", "logins.created_at", "llm_calls.started_at", "llm_calls.ended_at",
 }
 
