@@ -70,14 +70,14 @@ func (w window) lastMidnight() micro.Time {
 	if w.to == micro.Never {
 		return micro.Never
 	}
-	return midnight(w.to)
+	return w.to.Midnight()
 }
 
 // cutDays returns the days that the window cuts, up to its end.
 func (w window) cutDays() (days []stretch) {
-	first, last := midnight(w.from), w.lastMidnight()
+	first, last := w.from.Midnight(), w.lastMidnight()
 	if first != w.from {
-		days = append(days, stretch{first, min(first.Add(oneDay), w.to)})
+		days = append(days, stretch{first, min(first.Add(micro.Day), w.to)})
 	}
 	if w.to != micro.Never && w.to != last && (last != first || first == w.from) {
 		days = append(days, stretch{last, w.to})
@@ -93,10 +93,10 @@ type dayRange struct {
 
 // wholeDays returns the days that the window does not cut, and those of its first month before it.
 func (w window) wholeDays(byDay bool) (ranges []dayRange) {
-	begin := midnight(w.from)
+	begin := w.from.Midnight()
 	end := begin
 	if begin != w.from {
-		end = begin.Add(oneDay)
+		end = begin.Add(micro.Day)
 	}
 	for _, r := range []dayRange{{stretch{w.month(), begin}, false}, {stretch{end, w.lastMidnight()}, byDay}} {
 		if r.from < r.to {
@@ -188,9 +188,9 @@ func (r *costReader) readCalls(tx *ledger.Tx) error {
 			r.table.addCalls(leaseKey{c.EnvironmentID, c.AgentDID, c.LeaseID}, dayOf(c.StartedAt), c.Domain().Use())
 		}
 	}
-	from := midnight(r.window.from)
+	from := r.window.from.Midnight()
 	if from != r.window.from {
-		from = from.Add(oneDay)
+		from = from.Add(micro.Day)
 	}
 	to := r.window.lastMidnight()
 	if from >= to {

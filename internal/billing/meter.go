@@ -131,8 +131,8 @@ func (b *Service) readMeter(ctx context.Context, m driver.Meter, r recorded) ([]
 func (b *Service) readRecorded(ctx context.Context, backend sandbox.Backend, instance string) (recorded, error) {
 	r := recorded{instance: instance}
 	err := b.store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		r.days.to = midnight(tx.Now - micro.Time(meterLag))
-		r.days.from = r.days.to.Add(-meterDays * oneDay)
+		r.days.to = (tx.Now - micro.Time(meterLag)).Midnight()
+		r.days.from = r.days.to.Add(-meterDays * micro.Day)
 		if r.envs, err = tx.Environments(); err != nil {
 			return err
 		}
@@ -152,7 +152,7 @@ func firstMetered(env *ledger.Environment, days stretch) micro.Time {
 	return max(days.from, nextMidnight(env.CreatedAt))
 }
 
-func nextMidnight(t micro.Time) micro.Time { return midnight(t).Add(oneDay) }
+func nextMidnight(t micro.Time) micro.Time { return t.Midnight().Add(micro.Day) }
 
 // comparisons matches the ledger's environments with the backend's groups.
 func (r recorded) comparisons(groups []driver.MeteredGroup) (list []comparison) {
@@ -238,7 +238,7 @@ func (b *Service) compare(ctx context.Context, c comparison) error {
 		billed[d.Day.UTC().Format(time.DateOnly)] = figuresOfBackend(d)
 	}
 	var found []drift.Finding
-	for day := c.days.from; day < c.days.to; day = day.Add(oneDay) {
+	for day := c.days.from; day < c.days.to; day = day.Add(micro.Day) {
 		name := dayOf(day)
 		found = append(found, c.differences(name, figuresOfLedger(c.ours[name]), billed[name])...)
 	}

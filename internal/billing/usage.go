@@ -54,18 +54,13 @@ func days(p *accounting.UsagePeriod, now micro.Time) iter.Seq[part] {
 		rest := whole(p, now)
 		for {
 			var day part
-			day, rest = rest.split(midnight(rest.from).Add(oneDay))
+			day, rest = rest.split(rest.from.Midnight().Add(micro.Day))
 			if !yield(day) || rest.from == rest.to {
 				return
 			}
 		}
 	}
 }
-
-const oneDay = micro.Span(24 * time.Hour / time.Microsecond)
-
-// midnight returns the start of the UTC day that contains t.
-func midnight(t micro.Time) micro.Time { return t - t%micro.Time(oneDay) }
 
 // dayOf returns the name of the UTC day that contains t.
 func dayOf(t micro.Time) string { return t.Time().Format(time.DateOnly) }

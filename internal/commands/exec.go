@@ -338,8 +338,11 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 	err := c.use.Leave(ctx, runErr == nil && res.ExitCode == 0, func(tx *ledger.Tx, s *ledger.Sandbox, _ string) error {
 		settled = true
 		x, err := c.publish(tx, res, stored)
-		if err != nil || x == nil || x.State != sandbox.ExecRunning {
+		if err != nil || x == nil {
 			return err
+		}
+		if x.State != sandbox.ExecRunning { // a halt of the sandbox settled it
+			return c.keepOutput(tx, x)
 		}
 		err = c.commands.settleExec(tx, s, x, res, runErr, left)
 		c.row = *x
@@ -362,12 +365,17 @@ func (c *command) end(ctx context.Context, res sandbox.ExecResult, runErr error,
 		if err != nil || x == nil {
 			return err
 		}
-		c.row = *x
-		if err := execs.In(tx).SaveExec(x); err != nil {
-			return err
-		}
-		return c.commands.Outputs.BoundGrown(tx)
+		return c.keepOutput(tx, x)
 	})
+}
+
+// keepOutput stores a settled command with its output.
+func (c *command) keepOutput(tx *ledger.Tx, x *execs.Exec) error {
+	c.row = *x
+	if err := execs.In(tx).SaveExec(x); err != nil {
+		return err
+	}
+	return c.commands.Outputs.BoundGrown(tx)
 }
 
 // tellsCPU reports whether a result has the CPU time of the sandbox. Sandboxes that count their starts report it
@@ -384,7 +392,7 @@ func (c *command) countCPU(tx *ledger.Tx, s *ledger.Sandbox, res sandbox.ExecRes
 		reading < s.Meter.CPUMark {
 		return nil
 	}
-	return accounting.In(tx).AddCPU(s, reading)
+	return accounting.In(tx).AddCPU(s, reading, tx.Now)
 }
 
 // publish adds the output to the command's record and returns the record, which the caller must store. It returns nil

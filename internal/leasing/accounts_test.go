@@ -256,7 +256,7 @@ func (m *month) awake(s *ledger.Sandbox, from, to time.Time, cpu time.Duration) 
 		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, m.book)
 		return errors.Join(err,
 			accounting.In(tx).EnterState(s, sandbox.PhaseAwake, micro.At(from), book),
-			accounting.In(tx).AddCPU(s, s.Meter.CPUMark+micro.SpanOf(cpu)),
+			accounting.In(tx).AddCPU(s, s.Meter.CPUMark+micro.SpanOf(cpu), micro.At(to)),
 			accounting.In(tx).EnterState(s, sandbox.PhaseAsleep, micro.At(to), book))
 	})
 }

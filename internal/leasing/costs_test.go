@@ -195,7 +195,7 @@ func (b *bill) use() {
 			}
 			if !b.noCPU {
 				s.Meter.CPUMark = 0
-				if err := accounting.In(tx).AddCPU(s, micro.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu"))); err != nil {
+				if err := accounting.In(tx).AddCPU(s, micro.Span(rapid.Int64Range(0, 1e11).Draw(b.T, "cpu")), tx.Now); err != nil {
 					return err
 				}
 			}

@@ -1,9 +1,16 @@
 package leasing_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -268,4 +275,77 @@ func TestPurgedSandboxesKeepNoOutput(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A command ends, its large output is on its way to the bucket, and its sandbox fails for good and is kept.
+func TestTheOutputOfACommandWhoseSandboxIsHaltedIsKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(keptFor(time.Hour))
+		w.cleanup = time.Hour
+		w.startLoop()
+		l := w.acquire(ann)
+		later(time.Minute)
+		for first := time.Now(); time.Since(first) < 5*time.Minute; later(time.Second) {
+			if w.lease(annLease).SandboxState == sandbox.SandboxReady {
+				w.crash(l.SandboxID, false)
+			}
+		}
+		for w.lease(annLease).SandboxState != sandbox.SandboxReady {
+			later(time.Second)
+		}
+		release := make(chan struct{})
+		w.bucket.fault(func(context.Context) error { <-release; return nil })
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, // what is recorded counts
+				sandbox.ExecRequest{ID: "build", Command: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", written))})
+		}()
+		later(100 * time.Millisecond)
+		w.crash(l.SandboxID, false)
+		later(2 * time.Second)
+		w.bucket.fault(nil)
+		close(release)
+		<-done
+		x, err := w.engine.GetExec(w.Context(), sandbox.ExecRef{LeaseID: annLease, ID: "build"})
+		n, readErr := w.output(annLease, "build")
+		if err := errors.Join(err, readErr); err != nil || n != written || x.StdoutBytes != written || x.Truncated {
+			t.Errorf("of %d bytes %d are read: %+v, %v", written, n, x, err)
+		}
+		later(6 * time.Hour)
+		if objects := w.bucket.names(); len(objects) != 0 {
+			t.Errorf("after the sandbox was purged, the bucket has %v", objects)
+		}
+	})
+}
+
+func TestTheOldestOutputIsDroppedAfterTheClockWasSetBack(t *testing.T) {
+	h := ledgertest.NewHost()
+	store, _ := h.Open(t, "sqlite://"+filepath.Join(t.TempDir(), "ledger.db"))
+	engine, err := leasing.New(leasing.Config{Store: store, Executors: []driver.Executor{fake.New("engine-1", h.Now)},
+		Objects: newBucket(t), KeptOutput: output.Bounds{Lease: 2*written + written/2}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = engine.Close() }()
+	w := &world{T: t, engine: engine, store: store}
+	w.environment()
+	w.acquire(ann)
+	write := func(id string) {
+		if _, err := engine.Exec(t.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{ID: id,
+			Command: []string{"cat"}, Stdin: strings.NewReader(strings.Repeat("x", written))}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("first")
+	h.Pass(time.Minute)
+	write("second")
+	h.Pass(time.Minute)
+	h.Step(-10 * time.Minute)
+	write("third")
+	for _, id := range []string{"first", "second", "third"} {
+		if n, err := w.output(annLease, id); (n == written) != (id != "first") {
+			t.Errorf("of the output of the %s command %d bytes are kept: %v", id, n, err)
+		}
+	}
 }

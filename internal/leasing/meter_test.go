@@ -275,3 +275,24 @@ func TestAFindingOfUsageIsResolvedAfterAWeekAlthoughItsEnvironmentIsGone(t *test
 		m.wantOpen(0, "the day is more than a week ago")
 	})
 }
+
+func TestTheMeterAgreesOnTheCPUOfEachDay(t *testing.T) {
+	inMeteredWorld(t, func(m *metering) {
+		time.Sleep(3 * 24 * time.Hour) // idle
+		for range 24 {                 // then it uses half of its half core for a day
+			time.Sleep(time.Hour)
+			m.backend.Burn(m.lease.SandboxID, 15*time.Minute)
+			if err := m.engine.Resync(m.Context(), sandbox.Docker); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(8 * time.Hour)
+		busy := m.day(3, 1)
+		busy.CPU = 6 * time.Hour
+		m.backend.Meter(m.day(0, 1), m.day(1, 1), m.day(2, 1), busy)
+		m.reconcile()
+		for _, f := range m.findings(sandbox.DriftOpen) {
+			t.Errorf("%s: expected %s, observed %s", f.Field, f.Expected, f.Observed)
+		}
+	})
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -667,6 +668,131 @@ func TestACommandReportsWhatItsSandboxHasUsed(t *testing.T) {
 		}
 		if got := report.Total.CPUSeconds; got != 3 || asked != 0 {
 			t.Errorf("%v s of CPU time are counted, want 3; the backend was asked %d times", got, asked)
+		}
+	})
+}
+
+// A resync reads the CPU time of a sandbox while a step ends it: after the reading of the step, and before the step is
+// settled.
+func TestCPUTimeIsNotCountedTwice(t *testing.T) {
+	for op, step := range map[fake.Op]func(w *world) error{
+		fake.OpSleep: func(w *world) error {
+			_, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease})
+			return err
+		},
+		fake.OpKill: func(w *world) error {
+			_, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease})
+			return err
+		},
+	} {
+		t.Run(string(op), func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				never, days := sandbox.Duration(0), sandbox.Duration(72*time.Hour)
+				w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter, p.TTL, p.MaxLifetime = &never, days, days })
+				id := w.acquire(ann).SandboxID
+				resync := func() {
+					if err := w.engine.Resync(w.Context(), sandbox.Docker); err != nil {
+						w.Error(err)
+					}
+				}
+				later(24 * time.Hour)
+				w.backend.Burn(id, 10*time.Hour)
+				resync()
+				begun, release := make(chan struct{}), make(chan struct{})
+				w.backend.Fault(op, func(context.Context) error { close(begun); <-release; return nil })
+				done := make(chan error)
+				go func() { done <- step(w) }()
+				<-begun
+				later(time.Second)
+				w.backend.Burn(id, time.Second)
+				resync()
+				close(release)
+				if err := <-done; err != nil {
+					w.Error(err)
+				}
+				if got := w.costs().CPUSeconds; got > 36_001 {
+					w.Errorf("of 36001 s of CPU time %v s are billed", got)
+				}
+			})
+		})
+	}
+}
+
+// A resync has read the CPU time of one sandbox and waits for another. Meanwhile both crash and are started again.
+func TestAReadingFromBeforeARestartIsNotCountedAgain(t *testing.T) {
+	inWorld(t, func(w *world) {
+		never, days := sandbox.Duration(0), sandbox.Duration(72*time.Hour)
+		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter, p.TTL, p.MaxLifetime = &never, days, days })
+		w.startSlowLoop()
+		both := []sandbox.Lease{w.acquire(ann), w.acquire(bob)}
+		resync := func() {
+			if err := w.engine.Resync(w.Context(), sandbox.Docker); err != nil {
+				w.Error(err)
+			}
+		}
+		later(24*time.Hour + time.Minute)
+		for _, l := range both {
+			w.backend.Burn(l.SandboxID, 10*time.Hour)
+		}
+		resync()
+		var calls atomic.Int32
+		w.backend.Fault(fake.OpUsage, func(context.Context) error {
+			if calls.Add(1) == 2 {
+				time.Sleep(1500 * time.Millisecond)
+			}
+			return nil
+		})
+		done := make(chan struct{})
+		go func() { defer close(done); resync() }()
+		later(100 * time.Millisecond)
+		for _, l := range both {
+			w.crash(l.SandboxID, false)
+		}
+		<-done
+		later(time.Second)
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+		if got := w.costs().CPUSeconds; got != 72_000 {
+			w.Errorf("of 72000 s of CPU time %v s are billed", got)
+		}
+	})
+}
+
+// A lease lives across the end of a month and is busy after it: the budget of the new month counts that, and a report of
+// the old one does not change.
+func TestCPUTimeBelongsToTheDayOfItsReading(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.close()
+		later(time.Until(time.Date(2000, 1, 29, 0, 0, 0, 0, time.UTC)))
+		w.open()
+		w.startSlowLoop()
+		w.environment(func(p *sandbox.PutEnvironment) {
+			never, days := sandbox.Duration(0), sandbox.Duration(40*24*time.Hour)
+			p.SleepAfter, p.TTL, p.MaxLifetime = &never, days, days
+			p.Budget = &sandbox.Budget{Monthly: sandbox.USD}
+		})
+		l := w.acquire(ann)
+		feb := time.Date(2000, 2, 1, 0, 0, 0, 0, time.UTC)
+		later(time.Until(feb))
+		report := func() sandbox.NanoUSD {
+			r, err := w.engine.Costs(w.Context(), sandbox.CostQuery{To: feb})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r.Total.Gross
+		}
+		january := report()
+		const hour = sandbox.NanoUSD(3600 * (1_250 + 717 + 10_000)) // with all of its CPU
+		var really sandbox.NanoUSD
+		for n := 0; n < 36 && w.lease(annLease).Status == sandbox.LeaseActive; n++ {
+			w.backend.Burn(l.SandboxID, 30*time.Minute)
+			later(time.Hour)
+			really += hour
+		}
+		if really > sandbox.USD+2*hour {
+			t.Errorf("a budget of $1 let $%s be spent", really)
+		}
+		if is := report(); is != january {
+			t.Errorf("up to the end of January it cost $%s then, and $%s later", january, is)
 		}
 	})
 }

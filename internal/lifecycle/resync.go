@@ -109,7 +109,7 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 func (v *resync) read(ctx context.Context, s *ledger.Sandbox) (reading, bool) {
 	if v.x.Capabilities().Readings {
 		r := v.listed[s.ID].Reading
-		return readingOf(s.ID, r, nil), !r.At.IsZero()
+		return readingOf(s, r, nil), !r.At.IsZero()
 	}
 	return v.core.Sampler.read(ctx, v.x, s)
 }

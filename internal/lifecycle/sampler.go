@@ -51,8 +51,10 @@ type usage struct {
 type reading struct {
 	accounting.UsageSample
 	boot int64
-	// mark is the CPU time that was counted before the reading was taken, 0 if unknown.
+	// mark is the CPU time that was counted before the reading was taken, 0 if unknown. since is when the sandbox had
+	// entered its state.
 	mark       micro.Span
+	since      micro.Time
 	companions map[string]accounting.CompanionReading
 }
 
@@ -118,14 +120,14 @@ func (m *Sampler) lastSample(ctx context.Context, t *Task) func() usage {
 // read asks a sandbox and its companions what they have used.
 func (m *Sampler) read(ctx context.Context, x *Backend, s *ledger.Sandbox) (reading, bool) {
 	out := m.sample(ctx, x, m.core.handle(s), s)
-	r := readingOf(s.ID, driver.Reading{Usage: out.reading, At: m.core.now()}, out.companions)
+	r := readingOf(s, driver.Reading{Usage: out.reading, At: m.core.now()}, out.companions)
 	r.mark = s.Meter.CPUMark
 	return r, out.sampled
 }
 
-func readingOf(sandboxID string, r driver.Reading, companions map[string]accounting.CompanionReading) reading {
-	return reading{boot: r.Boot, companions: companions, UsageSample: accounting.UsageSample{
-		SandboxID: sandboxID, At: micro.At(r.At), CPU: micro.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
+func readingOf(s *ledger.Sandbox, r driver.Reading, companions map[string]accounting.CompanionReading) reading {
+	return reading{boot: r.Boot, since: s.Status.Since, companions: companions, UsageSample: accounting.UsageSample{
+		SandboxID: s.ID, At: micro.At(r.At), CPU: micro.SpanOf(r.CPUTime), MemoryBytes: r.MemoryBytes, PIDs: r.PIDs,
 	}}
 }
 
@@ -162,27 +164,37 @@ func (m *Sampler) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 }
 
 // recordCPU records a reading of CPU time, and returns its sandbox. It returns nil if the reading does not count: the
-// sandbox is no longer awake, a later reading was recorded, or another boot began. A boot that the ledger does not know
-// is detected only by a reading below the last one. A higher reading counts for the boot before.
+// sandbox is no longer awake, its state has changed, a later reading was recorded, or another boot began. A boot that the
+// ledger does not know is detected only by a reading below the last one. A higher reading counts for the boot before.
 func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 	s, err := MustSandbox(tx, r.SandboxID)
 	if err != nil || s.Phase != sandbox.PhaseAwake || r.boot != 0 && r.boot != s.Meter.Boot {
 		return nil, err
 	}
-	if r.CPU < s.Meter.CPUMark {
-		if isNew, err := isOfNewBoot(tx, s, r); err != nil || !isNew {
-			return nil, err
-		}
+	if r.boot == 0 && r.since != s.Status.Since { // it may have started again, and counts from zero
+		return nil, nil
+	}
+	if late, err := isLate(tx, s, r); err != nil || late {
+		return nil, err
 	}
 	if r.CPU == s.Meter.CPUMark && len(r.companions) == 0 {
 		return s, nil
 	}
 	return s, tx.UpdateRow(s, func(s *ledger.Sandbox) error {
-		if err := accounting.In(tx).AddCPU(s, r.CPU); err != nil {
+		if err := accounting.In(tx).AddCPU(s, r.CPU, r.At); err != nil {
 			return err
 		}
-		return accounting.In(tx).AddCompanionCPU(s, r.companions)
+		return accounting.In(tx).AddCompanionCPU(s, r.companions, r.At)
 	})
+}
+
+// isLate reports whether a later reading of the same boot is already counted.
+func isLate(tx *ledger.Tx, s *ledger.Sandbox, r reading) (bool, error) {
+	if r.CPU >= s.Meter.CPUMark {
+		return false, nil
+	}
+	isNew, err := isOfNewBoot(tx, s, r)
+	return !isNew, err
 }
 
 // isOfNewBoot reports whether a reading below the mark is of a boot that the ledger does not know, because the answer

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
@@ -50,10 +51,10 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 		s.Claim.For = string(Save) // as if its process had died
 	}
 	if out.sampled {
-		if err := accounting.In(tx).AddCPU(s, micro.SpanOf(out.reading.CPUTime)); err != nil {
+		if err := AddSample(tx, s, &t.Step, out.reading); err != nil {
 			return err
 		}
-		if err := accounting.In(tx).AddCompanionCPU(s, out.companions); err != nil {
+		if err := accounting.In(tx).AddCompanionCPU(s, out.companions, tx.Now); err != nil {
 			return err
 		}
 	}
@@ -83,6 +84,18 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 		return err
 	}
 	return c.ScheduleNext(tx, s)
+}
+
+// AddSample adds what a sandbox had used when a step read it. While the backend carried the step out, a resync may have
+// recorded a later reading.
+func AddSample(tx *ledger.Tx, s *ledger.Sandbox, t *Step, u driver.Usage) error {
+	r := readingOf(s, driver.Reading{Usage: u}, nil)
+	r.mark = t.Row.Meter.CPUMark
+	late, err := isLate(tx, s, r)
+	if err != nil || late {
+		return err
+	}
+	return accounting.In(tx).AddCPU(s, r.CPU, tx.Now)
 }
 
 // ScheduleNext plans the next step of a sandbox whose last step succeeded. After a failure it keeps the claim's token,

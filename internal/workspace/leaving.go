@@ -10,9 +10,7 @@ import (
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/snapshotstore"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/workspace/gitmirror"
@@ -192,7 +190,7 @@ func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) error {
 				return nil
 			}
 			if sampleErr == nil {
-				if err := accounting.In(tx).AddCPU(s, micro.SpanOf(usage.CPUTime)); err != nil {
+				if err := lifecycle.AddSample(tx, s, t, usage); err != nil {
 					return err
 				}
 			}

@@ -74,10 +74,10 @@ func (repo Rows) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
 	return storage.First[UsagePeriod](repo.tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
 }
 
-// AddCPU adds a reading of CPU time since the sandbox's last start to its open period, within an update of
-// the sandbox. A reading lower than the last one belongs to a new boot.
-func (repo Rows) AddCPU(s *ledger.Sandbox, reading micro.Span) error {
-	return repo.addCPU(s, s.Meter.Read(reading))
+// AddCPU adds a reading of CPU time since the sandbox's last start, taken at a time, to its open period, within an update
+// of the sandbox. A reading lower than the last one belongs to a new boot.
+func (repo Rows) AddCPU(s *ledger.Sandbox, reading micro.Span, at micro.Time) error {
+	return repo.addCPU(s, s.Meter.Read(reading), at)
 }
 
 // CompanionReading is a reading of the CPU time of a companion since its latest start.
@@ -86,9 +86,9 @@ type CompanionReading struct {
 	Since time.Time // of the state in which it was read
 }
 
-// AddCompanionCPU adds readings of a sandbox's companions, by name, to its open usage period. A companion that has
-// changed its state since its reading may have started again: the next reading counts.
-func (repo Rows) AddCompanionCPU(s *ledger.Sandbox, readings map[string]CompanionReading) error {
+// AddCompanionCPU adds readings of a sandbox's companions, by name and taken at a time, to its open usage period. A
+// companion that has changed its state since its reading may have started again: the next reading counts.
+func (repo Rows) AddCompanionCPU(s *ledger.Sandbox, readings map[string]CompanionReading, at micro.Time) error {
 	var used micro.Span
 	for name, r := range readings {
 		is := s.CompanionStates[name]
@@ -99,16 +99,33 @@ func (repo Rows) AddCompanionCPU(s *ledger.Sandbox, readings map[string]Companio
 		is.CPUMark = r.CPU
 		s.SetCompanion(name, is)
 	}
-	return repo.addCPU(s, used)
+	return repo.addCPU(s, used, at)
 }
 
-func (repo Rows) addCPU(s *ledger.Sandbox, used micro.Span) error {
+// addCPU adds CPU time to the day of its reading, so that the costs of a day do not change after it. A period that began
+// on an earlier day ends at the midnight before the reading, and another one continues it.
+func (repo Rows) addCPU(s *ledger.Sandbox, used micro.Span, at micro.Time) error {
 	if used == 0 {
 		return nil
 	}
-	_, err := storage.RowCount("adding CPU time", repo.db.Model(&UsagePeriod{}).
-		Where("sandbox_id = ? AND ended_at = 0", s.ID).Update("cpu", gorm.Expr("cpu + ?", used)))
-	return err
+	day := (min(at, repo.tx.Now) - 1).Midnight() // until midnight, time belongs to the day before
+	n, err := storage.RowCount("adding CPU time", repo.db.Model(&UsagePeriod{}).
+		Where("sandbox_id = ? AND ended_at = 0 AND started_at >= ?", s.ID, day).
+		Update("cpu", gorm.Expr("cpu + ?", used)))
+	if err != nil || n > 0 {
+		return err
+	}
+	open, err := repo.OpenPeriod(s.ID)
+	if err != nil || open == nil {
+		return err
+	}
+	next := *open
+	next.ID, next.StartedAt, next.CPU, next.Generations = 0, day, used, 0
+	open.EndedAt = day
+	if err := storage.Save(repo.tx, open); err != nil {
+		return err
+	}
+	return storage.Create(repo.tx, &next)
 }
 
 // PeriodsOf returns the usage periods of the given sandboxes.

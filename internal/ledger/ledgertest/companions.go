@@ -55,7 +55,7 @@ func (s suite) companionUsage(t *testing.T) {
 		change(func(tx *ledger.Tx, row *ledger.Sandbox) error {
 			return accounting.In(tx).AddCompanionCPU(row, map[string]accounting.CompanionReading{
 				"db": {CPU: micro.Span(seconds * 1e6), Since: since}, "gone": {CPU: 1e6, Since: since},
-			})
+			}, tx.Now)
 		})
 		read(t, store, func(tx *ledger.Tx) error {
 			periods, err := accounting.In(tx).PeriodsOf([]string{id})
@@ -71,7 +71,7 @@ func (s suite) companionUsage(t *testing.T) {
 	count("an older one", 2, 3)
 	count("a later one", 5, 5)
 	change(func(tx *ledger.Tx, row *ledger.Sandbox) error {
-		return accounting.In(tx).AddCPU(row, 1e6)
+		return accounting.In(tx).AddCPU(row, 1e6, tx.Now)
 	})
 	count("beside the sandbox's own", 6, 7)
 	change(func(tx *ledger.Tx, row *ledger.Sandbox) error {

@@ -360,7 +360,7 @@ func (s suite) periods(t *testing.T) {
 		now = now.Add(time.Duration(after) * time.Second)
 		write(t, store, func(tx *ledger.Tx) error {
 			book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, sandbox.PriceBook{Name: "free"})
-			return errors.Join(err, accounting.In(tx).AddCPU(row, micro.Span(cpu*1e6)),
+			return errors.Join(err, accounting.In(tx).AddCPU(row, micro.Span(cpu*1e6), tx.Now),
 				accounting.In(tx).EnterState(row, p, tx.Now, book))
 		})
 	}

@@ -29,11 +29,17 @@ func (t Time) Time() time.Time {
 	return time.UnixMicro(int64(t)).UTC()
 }
 
+// Midnight returns the start of the UTC day that contains t.
+func (t Time) Midnight() Time { return t - t%Time(Day) }
+
 // Add returns the time d later.
 func (t Time) Add(d Span) Time { return t + Time(d) }
 
 // Span is a duration in microseconds, as stored.
 type Span int64
+
+// Day is a UTC day.
+const Day = Span(24 * time.Hour / time.Microsecond)
 
 // SpanOf returns the stored form of d.
 func SpanOf[D time.Duration | sandbox.Duration](d D) Span {

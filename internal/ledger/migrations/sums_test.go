@@ -117,7 +117,7 @@ func changePhase(t *testing.T, store *ledger.Store, leases []string, turn int) {
 				state = sandbox.PhaseAsleep
 			}
 			s.Meter.CPUMark = 0
-			err = errors.Join(accounting.In(tx).AddCPU(s, micro.Span(1_234_567*(i+1))),
+			err = errors.Join(accounting.In(tx).AddCPU(s, micro.Span(1_234_567*(i+1)), tx.Now),
 				accounting.In(tx).EnterState(s, state, tx.Now, row))
 			if err != nil {
 				return err
