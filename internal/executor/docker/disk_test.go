@@ -73,3 +73,23 @@ func moreThanTheDisk(t *testing.T, w *world) {
 		})
 	}
 }
+
+// What a directory denies its owner can neither hide files nor end a program.
+func TestADirectoryThatDeniesAccessIsMeasured(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	for _, mode := range []string{"644", "444", "600", "200", "0"} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			h := w.bounded(t)
+			few := "mkdir -p d/e; echo x >d/e/f; chmod " + mode + " d; for i in $(seq 8); do sleep 0.5; done; echo done"
+			if res := w.ends(t, h, few); res.ExitCode != 0 || string(res.Stdout) != "done\n" {
+				t.Errorf("a program beside it ended with %d: %s", res.ExitCode, res.Stderr)
+			}
+			much := "mkdir m; dd if=/dev/zero of=m/f bs=1M count=40 2>/dev/null & chmod " + mode + " m; wait; sleep 50"
+			if res := w.ends(t, h, much); res.ExitCode != 128+9 || !strings.Contains(string(res.Stderr), "disk_exceeded") {
+				t.Errorf("a program that hides 40 MB of 32 ended with %d: %s", res.ExitCode, res.Stderr)
+			}
+		})
+	}
+}

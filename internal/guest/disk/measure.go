@@ -162,15 +162,27 @@ func (w *walk) files(fd int, here inode) (child int, err error) {
 	}
 }
 
-// openBelow opens a directory for reading. If one denies its owner access, it makes it accessible: nothing can hide
-// there.
+// openBelow opens a directory. If one denies its owner access, it makes it accessible: nothing can hide there.
 func openBelow(fd int, name string) (int, error) {
-	const flags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC
-	child, err := unix.Openat(fd, name, flags, 0)
+	child, err := openToWalk(fd, name)
 	if errors.Is(err, unix.EACCES) && unix.Fchmodat(fd, name, 0o700, 0) == nil {
-		child, err = unix.Openat(fd, name, flags, 0)
+		child, err = openToWalk(fd, name)
 	}
 	return child, err
+}
+
+// openToWalk opens a directory that can be read and searched. The files in one that can only be read cannot be measured,
+// and it has no way back to its parent.
+func openToWalk(fd int, name string) (int, error) {
+	child, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	var s unix.Stat_t
+	if err := unix.Fstatat(child, ".", &s, 0); err != nil {
+		return -1, errors.Join(err, unix.Close(child))
+	}
+	return child, nil
 }
 
 // up returns to the parent directory at the walk's position.
