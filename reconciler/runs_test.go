@@ -2,6 +2,7 @@ package reconciler_test
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,5 +61,22 @@ func TestARunInARealSandbox(t *testing.T) {
 	}
 	if left := w.docker("ps", "-aq", "--filter", w.labelled(), "--filter", sandboxes); left != "" {
 		t.Errorf("left on the engine: %s", left)
+	}
+}
+
+// Code of a sandbox cannot hide how its command ended by making what is collected unreadable.
+func TestWhatCannotBeCollectedIsMissing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	w.environment("catan")
+	var collected bytes.Buffer
+	r, err := w.service.Run(t.Context(), sandbox.RunRequest{
+		EnvironmentID: "catan", Collect: []string{"link", "locked", "file/below", "kept"}, Collected: &collected,
+		ExecRequest: sandbox.ExecRequest{Command: []string{"sh", "-c",
+			"ln -s /etc/passwd link; mkdir locked; chmod 0 locked; echo x >file; echo result >kept; exit 7"}},
+	})
+	if want := []string{"/workspace/link", "/workspace/locked", "/workspace/file/below"}; err != nil || r.ExitCode != 7 ||
+		!slices.Equal(r.Missing, want) || !strings.Contains(collected.String(), "result\n") {
+		t.Errorf("the run gave %+v, %v, and collected %d bytes", r, err, collected.Len())
 	}
 }

@@ -3,6 +3,7 @@ package sandbox
 import (
 	"crypto/sha256"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -77,8 +78,8 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 		f = append(f,
 			Field{"stdin", "must not be set for a detached command: write a file, and let the command read it"})
 	}
-	if r.Shell == "" && (len(r.Command) == 0 || r.Command[0] == "") {
-		f = append(f, Field{"command", "must name a program"})
+	if r.Shell == "" {
+		f = append(f, commandFields("", r.Command, r.Env)...)
 	}
 	if r.Cwd != "" {
 		clean, err := CleanPath(r.Cwd)
@@ -97,6 +98,30 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 	}
 	f = append(f, AnyRules().fields("", slices.Sorted(maps.Keys(r.Env)), r.User)...)
 	return r, InvalidFields("exec", f)
+}
+
+// MaxCommand limits the arguments and variables of a command, in bytes of JSON. By default Linux passes as many bytes to
+// a program.
+const MaxCommand = 2 << 20
+
+// commandFields checks the arguments of a command, and their size with that of its variables.
+func commandFields(prefix string, command []string, env map[string]string) (f []Field) {
+	if len(command) == 0 || command[0] == "" {
+		f = append(f, Field{prefix + "command", "must name a program"})
+	}
+	if slices.ContainsFunc(command, func(arg string) bool { return strings.ContainsRune(arg, 0) }) {
+		f = append(f, Field{prefix + "command", "must not contain a NUL byte"})
+	}
+	size := 0
+	for _, part := range []any{command, env} {
+		text, _ := json.Marshal(part) //nolint:errchkjson // strings can be encoded
+		size += len(text)
+	}
+	if size > MaxCommand {
+		f = append(f, Field{prefix + "command", fmt.Sprintf("has %d bytes with its variables, at most %d are allowed: "+
+			"write a file, and let the command read it", size, MaxCommand)})
+	}
+	return f
 }
 
 // CheckAttached refuses to wait for a detached command. Errors: Invalid.

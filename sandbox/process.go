@@ -64,9 +64,7 @@ func (p ProcessSpec) Normalize(rules CommandRules) (ProcessSpec, error) {
 // fields checks a process. Field names start with prefix.
 func (p ProcessSpec) fields(prefix string, rules CommandRules) []Field {
 	f := checkEnvironmentID(nil, prefix+"name", p.Name)
-	if len(p.Command) == 0 || p.Command[0] == "" {
-		f = append(f, Field{prefix + "command", "must name a program"})
-	}
+	f = append(f, commandFields(prefix, p.Command, p.Env)...)
 	if p.Cwd != "" {
 		if _, err := CleanPath(p.Cwd); err != nil {
 			f = append(f, Field{prefix + "cwd", err.Error()})

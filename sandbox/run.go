@@ -160,6 +160,6 @@ type RunResult struct {
 	// Lease is the run's lease at its end, with its cost. It is destroyed, or expired if its backend could not
 	// be reached; the service then retries until the sandbox is gone.
 	Lease Lease
-	// Missing are the paths in Collect that did not exist.
+	// Missing are the paths in Collect that did not exist or could not be read.
 	Missing []string
 }

@@ -100,7 +100,7 @@ func (v *Service) runIn(ctx context.Context, ref sandbox.LeaseRef,
 	return res, err
 }
 
-// collect writes paths as one tar stream, and returns the paths that match nothing.
+// collect writes paths as one tar stream, and returns the paths that match nothing or cannot be read.
 func (v *Service) collect(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (missing []string, err error) {
 	out := tar.NewWriter(r.Collected)
@@ -125,7 +125,7 @@ func (v *Service) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *ta
 		matches = func(name string) bool { return underMatch(p, base, name) }
 	}
 	archive, err := v.ReadFiles(ctx, ref, base)
-	if sandbox.ReasonOf(err) == sandbox.ReasonFileNotFound {
+	if isUnreadable(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -133,6 +133,13 @@ func (v *Service) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *ta
 	}
 	found, err := appendArchive(out, path.Dir(base), archive, matches)
 	return found, lifecycle.AsError(errors.Join(err, archive.Close()))
+}
+
+// isUnreadable reports whether a path does not exist, or the sandbox's code has made it one that cannot be read, such as
+// a link out of the sandbox's directories. It must not be able to hide the result of its command.
+func isUnreadable(err error) bool {
+	return sandbox.ReasonOf(err) == sandbox.ReasonFileNotFound || sandbox.CodeOf(err) == sandbox.Invalid ||
+		sandbox.CodeOf(err) == sandbox.Failed
 }
 
 // underMatch reports whether a path or a directory above it, up to base, matches a pattern.

@@ -16,6 +16,7 @@ var execTests = []test{
 	{"ACommandIsRunOnceUnderItsID", aCommandIsRunOnceUnderItsID},
 	{"ADetachedCommandGoesOn", aDetachedCommandGoesOn},
 	{"ADetachedCommandTakesNoStdin", aDetachedCommandTakesNoStdin},
+	{"ACommandThatNoProgramCanGetIsRefused", aCommandThatNoProgramCanGet},
 	{"CommandsAreCancelled", commandsAreCancelled},
 	{"CancellingEndsAnExecThatIsWaitedFor", cancellingEndsAnExec},
 	{"CommandsEndWithTheirLease", commandsEndWithTheirLease},
@@ -190,6 +191,31 @@ func aDetachedCommandGoesOn(w *world) {
 	w.output(sandbox.OutputRequest{ExecRef: w.ref(late.ID), Stream: sandbox.Stdout, Follow: true})
 	if x := w.wantExec(late.ID, sandbox.ExecFinished); !x.TimedOut || !exited(x.ExitCode, sandbox.ExitTimeout) {
 		w.Errorf("out of time, it ended as %+v", x)
+	}
+}
+
+// A command that is too large for a program, or contains NUL, leaves no record.
+func aCommandThatNoProgramCanGet(w *world) {
+	w.environment()
+	w.acquire(ann)
+	ref := sandbox.LeaseRef{ID: annsLease}
+	large := []string{"echo", strings.Repeat("x", sandbox.MaxCommand/2)}
+	for what, r := range map[string]sandbox.ExecRequest{
+		"arguments": {Command: append(large, large...)},
+		"variables": {Command: large, Env: map[string]string{"A": large[1]}},
+		"NUL":       {Command: []string{"echo", "a\x00b"}},
+	} {
+		_, err := w.Service.Exec(w.Context(), ref, r)
+		w.wantError(err, sandbox.Invalid, "", "command")
+		_, err = w.Service.StartExec(w.Context(), ref, r)
+		w.wantError(err, sandbox.Invalid, "", "command")
+		_, err = w.Service.StartProcess(w.Context(), ref, sandbox.ProcessSpec{Name: "p", Command: r.Command, Env: r.Env})
+		w.wantError(err, sandbox.Invalid, "", "command")
+		recorded := must(w.Service.ListExecs(w.Context(), sandbox.ExecFilter{LeaseID: annsLease}))(w)
+		started := must(w.Service.ListProcesses(w.Context(), annsLease))(w)
+		if len(recorded)+len(started) > 0 {
+			w.Errorf("%s: there are %d commands and %d processes", what, len(recorded), len(started))
+		}
 	}
 }
 

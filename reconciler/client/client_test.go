@@ -119,6 +119,16 @@ func TestRepeatableRequestsAreRepeated(t *testing.T) {
 	}
 }
 
+func TestAWaitThatRunsOutIsNotRepeated(t *testing.T) {
+	t.Parallel()
+	server := serve(t, 9, status(504), nil)
+	_, err := newClient(t, server.URL).WaitProcess(t.Context(),
+		sandbox.ProcessWait{ProcessRef: sandbox.ProcessRef{LeaseRef: ref, Name: "p"}, Exit: true})
+	if err == nil || server.requests.Load() != 1 {
+		t.Errorf("%d requests, %v", server.requests.Load(), err)
+	}
+}
+
 // TestCommandsAreSentOnce: the client never repeats a command that may have run.
 func TestCommandsAreSentOnce(t *testing.T) {
 	t.Parallel()

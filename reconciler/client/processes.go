@@ -56,11 +56,13 @@ func (c *Client) WaitProcess(ctx context.Context, w sandbox.ProcessWait) (got sa
 	}
 	body := wire.ProcessWait{Log: w.Log, Port: w.Port, Exit: w.Exit, Timeout: w.Timeout}
 	return got, c.call(ctx, request{
-		method: http.MethodPost,
-		path:   path + "/wait" + fence(w.LeaseRef),
-		body:   body,
-		slow:   true,
-		longer: w.Timeout.D(),
+		method:   http.MethodPost,
+		path:     path + "/wait" + fence(w.LeaseRef),
+		body:     body,
+		slow:     true,
+		longer:   w.Timeout.D(),
+		harmless: true,
+		once:     true, // a wait that has run out would begin again
 	}, &got)
 }
 

@@ -115,6 +115,7 @@ func kept(was, is sandbox.EnvironmentSpec) (changed []string) {
 		{"process", was.Processes, is.Processes},
 		{"max_lifetime", was.MaxLifetime, is.MaxLifetime},
 		{"keep_disk", was.KeepDisk, is.KeepDisk},
+		{"sleep_mode", was.SleepMode, is.SleepMode},
 	} {
 		if !reflect.DeepEqual(a.was, a.is) && !(hasNone(a.was) && hasNone(a.is)) {
 			changed = append(changed, a.name)

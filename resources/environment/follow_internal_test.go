@@ -18,6 +18,7 @@ func TestWhatLivingSandboxesKeep(t *testing.T) {
 		"network.mode": func(s *sandbox.EnvironmentSpec) { s.Network = sandbox.NetworkNone },
 		"resources":    func(s *sandbox.EnvironmentSpec) { s.Resources.MemoryMB = 1024 },
 		"env":          func(s *sandbox.EnvironmentSpec) { s.Env = map[string]string{"A": "b"} },
+		"sleep_mode":   func(s *sandbox.EnvironmentSpec) { s.SleepMode = sandbox.SleepStop },
 		"":             follows,
 	} {
 		is := was
@@ -34,5 +35,5 @@ func follows(s *sandbox.EnvironmentSpec) {
 	egress := sandbox.DefaultEgress()
 	egress.Allow = nil
 	s.Egress, s.TTL, s.Labels, s.Env = &egress, sandbox.DefaultTTL/2, map[string]string{"a": "b"}, nil
-	s.ExpiryConditions, s.SleepMode, s.Secrets = []string{"game.over"}, sandbox.SleepStop, []string{"key"}
+	s.ExpiryConditions, s.Secrets = []string{"game.over"}, []string{"key"}
 }

@@ -112,7 +112,7 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 	e.provider.Changed(sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID))
 	acquired, err := svc.Acquire(ctx, ask)
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths)...)
+		resp.Diagnostics.Append(diagnose.Partly(failed, err, paths, wayOut(err))...)
 		resp.Diagnostics.Append(takeBack(ctx, svc, ask)...)
 		return
 	}
@@ -182,6 +182,19 @@ func (e *Ephemeral) Renew(ctx context.Context, req ephemeral.RenewRequest, resp 
 		return
 	}
 	resp.RenewAt = renewAt(l)
+}
+
+// wayOut says what to do if the environment must change before the lease can be opened, "" for other errors. Terraform
+// opens the lease before it applies that change, so a plan with both fails.
+func wayOut(err error) string {
+	switch sandbox.CodeOf(err) {
+	case sandbox.EnvironmentEnded, sandbox.BudgetExceeded:
+		return "Terraform opens this lease before it changes the environment. So apply that change alone first, with " +
+			"terraform apply -target=ADDRESS, where ADDRESS is that of the sandbox_environment. To destroy everything " +
+			"instead, run terraform destroy -refresh=false."
+	default:
+		return ""
+	}
 }
 
 // Close releases exactly the generation and owner that Open acquired, and waits until its sandbox is gone. It succeeds

@@ -111,6 +111,22 @@ func TestAccEphemeralLeaseOfAnotherOwner(t *testing.T) {
 	})
 }
 
+// Terraform opens the lease at plan, before it could reopen the environment. The error names the way out.
+func TestAccEphemeralLeaseOfAnEndedEnvironment(t *testing.T) {
+	t.Parallel()
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
+		ephemeralTest(t, w,
+			resource.TestStep{Config: provider + environment(w)},
+			resource.TestStep{
+				PreConfig:   func() { w.Condition(w.Service(), "game.finished", w.Name, "") },
+				Config:      provider + opened(w, ""),
+				ExpectError: regexp.MustCompile(`(?s)Opening Lease Failed.*apply\s+(│\s+)?-target.*destroy\s+(│\s+)?-refresh=false`),
+			},
+			resource.TestStep{Config: provider + environment(w)},
+		)
+	})
+}
+
 // Terraform does not close what failed to open.
 func TestAccEphemeralLeaseThatDoesNotStartLeavesNothing(t *testing.T) {
 	t.Parallel()

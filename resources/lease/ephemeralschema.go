@@ -28,6 +28,8 @@ func (e *Ephemeral) Schema(ctx context.Context, _ ephemeral.SchemaRequest, resp 
 			"and costs money. Terraform opens it at plan unless its configuration depends on a value that is unknown before " +
 			"the apply, such as the `id` of a new `sandbox_environment`. So refer to the environment by `id`, not by " +
 			"`name`.\n\n" +
+			"If an environment has ended or its budget is spent, opening fails, and so does the plan that would reopen it. " +
+			"So apply the raised `epoch` or budget alone first, with `-target`.\n\n" +
 			"If another owner holds the lease, such as a `sandbox_lease` or a second run of the pipeline, opening fails. A " +
 			"killed Terraform closes nothing, and the lease ends by its `ttl`: set a short one.",
 		Attributes: ephemeralAttributes(),

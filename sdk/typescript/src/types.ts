@@ -1291,7 +1291,7 @@ export interface RunResult {
   exec_id?: string;
   /** The collected files, a tar stream in base64. */
   files?: string;
-  /** Paths to collect that do not exist. */
+  /** Paths to collect that do not exist or cannot be read. */
   missing?: string[];
   oom_killed?: boolean;
   stderr?: string;
