@@ -80,7 +80,7 @@ func (v *Service) ReconcileProcesses(ctx context.Context) (time.Time, error) {
 	return v.processes.Reconcile(ctx)
 }
 
-// CheckCompanions begins the health checks of a backend's companions that are due, and returns when the next one is due;
+// CheckCompanions begins the health checks of a backend's companions that are due, and returns when the next one is;
 // see companions.Service.
 func (v *Service) CheckCompanions(ctx context.Context, b sandbox.Backend, minPause time.Duration) (time.Time, error) {
 	return v.companions.Check(ctx, b, minPause)

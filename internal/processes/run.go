@@ -133,8 +133,8 @@ func (v *Service) Finished(t *lifecycle.Step) {
 	}
 }
 
-// Reconcile starts the processes that are due, follows those whose follower has died, and ends those that were killed. It
-// returns when to look again. The zero time means after the next change.
+// Reconcile starts the processes that are due, follows those whose follower has died, and ends those that were killed.
+// It returns when to look again. The zero time means after the next change.
 func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 	looked, err := v.tend(ctx, "")
 	if err == nil {

@@ -74,8 +74,8 @@ func (repo Rows) OpenPeriod(sandboxID string) (*UsagePeriod, error) {
 	return storage.First[UsagePeriod](repo.tx, "sandbox_id = ? AND ended_at = 0", sandboxID)
 }
 
-// AddCPU adds a reading of CPU time since the sandbox's last start, taken at a time, to its open period, within an update
-// of the sandbox. A reading lower than the last one belongs to a new boot.
+// AddCPU adds a reading of CPU time since the sandbox's last start, taken at a time, to its open period, within an
+// update of the sandbox. A reading lower than the last one belongs to a new boot.
 func (repo Rows) AddCPU(s *ledger.Sandbox, reading micro.Span, at micro.Time) error {
 	return repo.addCPU(s, s.Meter.Read(reading), at)
 }
@@ -102,8 +102,8 @@ func (repo Rows) AddCompanionCPU(s *ledger.Sandbox, readings map[string]Companio
 	return repo.addCPU(s, used, at)
 }
 
-// addCPU adds CPU time to the day of its reading, so that the costs of a day do not change after it. A period that began
-// on an earlier day ends at the midnight before the reading, and another one continues it.
+// addCPU adds CPU time to the day of its reading, so that the costs of a day do not change after it. A period that
+// began on an earlier day ends at the midnight before the reading, and another one continues it.
 func (repo Rows) addCPU(s *ledger.Sandbox, used micro.Span, at micro.Time) error {
 	if used == 0 {
 		return nil

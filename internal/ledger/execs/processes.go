@@ -133,8 +133,8 @@ func (repo Rows) DueProcesses(instances []string, sandboxID string, limit int) (
 	return storage.Find[Process](q.Order("due_at, name").Limit(limit))
 }
 
-// KilledProcesses returns up to limit running processes that must end. Their sandboxes are awake and on one of the given
-// instances.
+// KilledProcesses returns up to limit running processes that must end. Their sandboxes are awake and on one of the
+// given instances.
 func (repo Rows) KilledProcesses(instances []string, limit int) ([]Process, error) {
 	return storage.Find[Process](repo.db.Where(liveProcess+" AND state = 'running' AND kill_at > 0").
 		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = processes.sandbox_id AND phase = 'awake' AND desired = "+
