@@ -165,7 +165,8 @@ func (m *Sampler) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 
 // recordCPU records a reading of CPU time, and returns its sandbox. It returns nil if the reading does not count: the
 // sandbox is no longer awake, its state has changed, a later reading was recorded, or another boot began. A boot that
-// the ledger does not know is detected only by a reading below the last one. A higher reading counts for the boot before.
+// the ledger does not know is detected only by a reading below the last one. A higher reading counts for the boot
+// before.
 func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 	s, err := MustSandbox(tx, r.SandboxID)
 	if err != nil || s.Phase != sandbox.PhaseAwake || r.boot != 0 && r.boot != s.Meter.Boot {
