@@ -100,8 +100,8 @@ func (r ExecRequest) Normalize() (ExecRequest, error) {
 	return r, InvalidFields("exec", f)
 }
 
-// MaxCommand limits the arguments and variables of a command, in bytes of JSON. By default Linux passes as many bytes to
-// a program.
+// MaxCommand limits the arguments and variables of a command, in bytes of JSON. By default Linux passes as many bytes
+// to a program.
 const MaxCommand = 2 << 20
 
 // commandFields checks the arguments of a command, and their size with that of its variables.

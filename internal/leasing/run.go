@@ -135,8 +135,8 @@ func (v *Service) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *ta
 	return found, lifecycle.AsError(errors.Join(err, archive.Close()))
 }
 
-// isUnreadable reports whether a path does not exist, or the sandbox's code has made it one that cannot be read, such as
-// a link out of the sandbox's directories. It must not be able to hide the result of its command.
+// isUnreadable reports whether a path does not exist, or the sandbox's code has made it one that cannot be read, such
+// as a link out of the sandbox's directories. It must not be able to hide the result of its command.
 func isUnreadable(err error) bool {
 	return sandbox.ReasonOf(err) == sandbox.ReasonFileNotFound || sandbox.CodeOf(err) == sandbox.Invalid ||
 		sandbox.CodeOf(err) == sandbox.Failed

@@ -171,8 +171,8 @@ func openBelow(fd int, name string) (int, error) {
 	return child, err
 }
 
-// openToWalk opens a directory that can be read and searched. The files in one that can only be read cannot be measured,
-// and it has no way back to its parent.
+// openToWalk opens a directory that can be read and searched. The files in one that can only be read cannot be
+// measured, and it has no way back to its parent.
 func openToWalk(fd int, name string) (int, error) {
 	child, err := unix.Openat(fd, name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
