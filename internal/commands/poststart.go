@@ -127,7 +127,8 @@ func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return c.use.Record(tx)
 }
 
-// postStartProblem returns why a post-start command was not successful, nil if it was.
+// postStartProblem returns why a post-start command was not successful, nil if it was. It leaves out the arguments, which
+// may be sensitive: Terraform prints the error.
 func (v *Service) postStartProblem(ctx context.Context, x *execs.Exec, n int) error {
 	how := ""
 	switch {
@@ -147,7 +148,7 @@ func (v *Service) postStartProblem(ctx context.Context, x *execs.Exec, n int) er
 	return sandbox.Errorf(sandbox.Failed,
 		"post_start[%d] %q %s; %s: to read all of its output, run \"sandbox command logs %s %s\", which needs a reconciler "+
 			"on this ledger; then fix post_start or the image",
-		n, x.Command, how, v.lastWords(ctx, x), x.LeaseID, x.ID).WithReason(sandbox.ReasonPostStartFailed)
+		n, x.Command[0], how, v.lastWords(ctx, x), x.LeaseID, x.ID).WithReason(sandbox.ReasonPostStartFailed)
 }
 
 // lastWords returns the end of the kept stderr, for an error.

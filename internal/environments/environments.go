@@ -267,7 +267,7 @@ func mayChange(tx *ledger.Tx, row *ledger.Environment, a asked) error {
 	}
 	switch {
 	case row.Status == sandbox.EnvironmentDeleting:
-		return conflict("is being deleted: delete it again to finish")
+		return conflict("is being deleted: try again once it is gone, or delete it again if that was broken off")
 	case a.CreateOnly:
 		return conflict("exists already and belongs to %s: import it, or choose another name", row.Owner).
 			WithReason(sandbox.ReasonOtherOwner)

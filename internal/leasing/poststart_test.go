@@ -160,9 +160,9 @@ func TestAPostStartCommandThatFailsFailsTheLease(t *testing.T) {
 		why    []string
 	}{
 		{"exit 3 no such module: " + strings.Repeat("x", 9000) + " maps", time.Minute,
-			[]string{`post_start[1] ["exit" "3"`, "exit code 3", `xx maps"`, `run "sandbox command logs ` + ann + `::`}},
+			[]string{`post_start[1] "exit" ended with`, "exit code 3", `xx maps"`, `run "sandbox command logs ` + ann + `::`}},
 		{"sleep 1h", time.Minute,
-			[]string{`post_start[1] ["sleep" "1h"]`, "ran out of its timeout of 1m0s", "wrote nothing to stderr"}},
+			[]string{`post_start[1] "sleep" ran`, "ran out of its timeout of 1m0s", "wrote nothing to stderr"}},
 		{"no-such-program", time.Minute, []string{"exit code 127"}},
 	} {
 		t.Run(strings.Fields(c.second)[0], func(t *testing.T) {

@@ -213,3 +213,24 @@ func TestTooShortRetentionIsRefused(t *testing.T) {
 		}
 	})
 }
+
+func TestAPurgedLeaseKeepsTheCostOfItsModelCallsAndItsEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(withModel)
+		w.cleanup = time.Hour
+		w.startLoop()
+		l := w.acquire(ann)
+		w.backend.LogLLM(w.gatewayRef(), w.called("a", l, sandbox.LLMCompleted))
+		later(time.Minute)
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Fatal(err)
+		}
+		later(time.Minute)
+		before := w.lease(annLease)
+		later(2 * time.Hour)
+		if after := w.lease(annLease); after.PurgedAt.IsZero() || after.LLM.Cost != before.LLM.Cost || after.EndReason != before.EndReason {
+			t.Errorf("it cost $%s and $%s of models and ended by %q; purged, $%s and $%s by %q",
+				before.Cost, before.LLM.Cost, before.EndReason, after.Cost, after.LLM.Cost, after.EndReason)
+		}
+	})
+}

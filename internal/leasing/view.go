@@ -72,7 +72,7 @@ func (v *Service) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, 
 		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = use.Costs[s.ID], found[s.ID], feed.Last
 		leases[i].StartedAt, leases[i].ContainerID = use.AwakeSince[s.ID].Time(), v.containerID(s)
 		if s.Tombstone != nil {
-			leases[i].Cost, leases[i].PurgedAt = s.Tombstone.Cost, s.Tombstone.PurgedAt.Time()
+			leases[i].Cost, leases[i].LLM, leases[i].PurgedAt = s.Tombstone.Cost, s.Tombstone.LLM, s.Tombstone.PurgedAt.Time()
 			leases[i].ExpiresAt = time.Time{}
 		}
 	}

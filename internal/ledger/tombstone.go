@@ -19,11 +19,13 @@ type Tombstone struct {
 	LeasedAt      micro.Time
 	EndedAt       micro.Time
 	EndedBy       sandbox.EndedBy
+	EndReason     string
 	DestroyedAt   micro.Time
 	PurgedAt      micro.Time        `gorm:"column:retired_at"`
 	Labels        map[string]string `gorm:"serializer:json"`
-	// Cost is the gross cost of the generation.
+	// Cost is the gross cost of the generation, without its calls of models.
 	Cost sandbox.NanoUSD
+	LLM  sandbox.LLMUse `gorm:"column:llm;serializer:json"`
 }
 
 // TableName implements gorm's Tabler.
@@ -38,7 +40,7 @@ func (r *Tombstone) sandbox() *Sandbox {
 		Origin:  Origin{LedgerID: r.LedgerID},
 		Desired: Gone, Phase: sandbox.PhaseGone,
 		Status:   Status{State: sandbox.SandboxDeleted, Since: r.DestroyedAt},
-		Ending:   Ending{At: r.EndedAt, By: r.EndedBy, DestroyedAt: r.DestroyedAt},
+		Ending:   Ending{At: r.EndedAt, By: r.EndedBy, Reason: r.EndReason, DestroyedAt: r.DestroyedAt},
 		Schedule: Schedule{DueAt: micro.Never}, LastSequence: r.LastSequence, Tombstone: r,
 	}
 	if r.LeaseID != "" {

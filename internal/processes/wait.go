@@ -85,11 +85,14 @@ func (v *Service) awaitProcess(ctx context.Context, r sandbox.ProcessRef,
 
 // errProcessEnded is the error of waiting for a process that has ended.
 func errProcessEnded(p sandbox.Process) error {
-	how := p.Error
-	if p.ExitCode != nil {
-		how = fmt.Sprintf("with exit code %d", *p.ExitCode)
+	how := ""
+	switch {
+	case p.ExitCode != nil:
+		how = fmt.Sprintf(" (with exit code %d)", *p.ExitCode)
+	case p.Error != "":
+		how = " (" + p.Error + ")"
 	}
-	return sandbox.Errorf(sandbox.Conflict, "lease %s: process %s is %s (%s) and did not reach the awaited state: "+
+	return sandbox.Errorf(sandbox.Conflict, "lease %s: process %s is %s%s and did not reach the awaited state: "+
 		"read its log", p.LeaseID, p.Name, p.State, how).WithReason(sandbox.ReasonProcessEnded)
 }
 

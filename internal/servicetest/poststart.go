@@ -51,7 +51,7 @@ func postStartFails(w *world) {
 	})
 	_, err := w.Service.Acquire(w.Context(), sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: owner})
 	w.wantError(err, sandbox.Failed, sandbox.ReasonPostStartFailed)
-	for _, text := range []string{`post_start[0] ["exit" "3" `, "exit code 3", "no such module"} {
+	for _, text := range []string{`post_start[0] "exit" ended with exit code 3`, "no such module"} {
 		if err == nil || !strings.Contains(err.Error(), text) {
 			w.Errorf("the error does not say %q: %v", text, err)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/drift"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/modelcalls"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -86,11 +87,15 @@ func (repo Purger) Sandboxes(rows []ledger.Sandbox, objects func(*execs.Exec) []
 	if err != nil {
 		return 0, err
 	}
+	calls, err := modelcalls.In(repo.tx).OfSandboxes(ids)
+	if err != nil {
+		return 0, err
+	}
 	usage, err := repo.removeUsage(ids)
 	if err != nil {
 		return 0, err
 	}
-	if err := storage.Create(repo.tx, repo.tombstones(rows, events, usage.costs)); err != nil {
+	if err := storage.Create(repo.tx, repo.tombstones(rows, events, usage.costs, calls)); err != nil {
 		return 0, err
 	}
 	if _, err := storage.RowCount("purging sandboxes", repo.db.Where("id IN ?", ids).
@@ -130,8 +135,8 @@ func (repo Purger) removeUsage(sandboxIDs []string) (u removedUsage, err error) 
 }
 
 // tombstones returns what stays of sandboxes.
-func (repo Purger) tombstones(rows []ledger.Sandbox, events []removedEvent,
-	costs map[string]sandbox.NanoUSD) *[]ledger.Tombstone {
+func (repo Purger) tombstones(rows []ledger.Sandbox, events []removedEvent, costs map[string]sandbox.NanoUSD,
+	calls map[string]sandbox.LLMUse) *[]ledger.Tombstone {
 	last := make(map[string]int64)
 	for _, e := range events {
 		last[e.SandboxID] = max(last[e.SandboxID], e.ID)
@@ -151,10 +156,12 @@ func (repo Purger) tombstones(rows []ledger.Sandbox, events []removedEvent,
 			LeasedAt:      s.LeasedAt,
 			EndedAt:       s.Ending.At,
 			EndedBy:       s.Ending.By,
+			EndReason:     s.Ending.Reason,
 			DestroyedAt:   s.Ending.DestroyedAt,
 			PurgedAt:      repo.tx.Now,
 			Labels:        sandbox.EffectiveLabels(s.Labels, nil),
 			Cost:          costs[s.ID],
+			LLM:           calls[s.ID],
 		}
 	}
 	return &kept

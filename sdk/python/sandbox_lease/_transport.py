@@ -63,7 +63,7 @@ def seconds(duration: Union[str, float, None]) -> float:
 
 def duration(value: Union[str, float, None]) -> Optional[str]:
     """Returns seconds as a duration in Go syntax."""
-    return value if value is None or isinstance(value, str) else f"{value:f}s"
+    return value if value is None or isinstance(value, str) else f"{value:.9f}s"
 
 
 class Response:
