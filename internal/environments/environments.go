@@ -299,7 +299,9 @@ func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEn
 		return err
 	}
 	err = tx.UpdateRows(rows, func(s *ledger.Sandbox) error {
-		s.Snapshot.Follow(p.Snapshot)
+		if s.Snapshot.Follow(p.Snapshot) && s.Snapshot.FailingSince != 0 { // the next try need not wait
+			s.Schedule.DueAt = min(s.Schedule.DueAt, tx.Now)
+		}
 		v.Follow(tx, s, p.EnvironmentSpec)
 		return nil
 	})

@@ -258,7 +258,7 @@ func TestDataThatIsTooLargeIsReportedOnceAndSavedUnderALargerLimit(t *testing.T)
 			t.Errorf("%d events tell that it could not be saved, want one of the checkpoint and one of the end", n)
 		}
 		w.environment(kept(func(s *sandbox.SnapshotSpec) { s.SizeLimitMB = 4 }))
-		later(31 * time.Second)
+		later(time.Second)
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
 		w.remembers(w.acquire(ann), strings.Repeat("la", 1<<20))
 	})

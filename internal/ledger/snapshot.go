@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"cmp"
+	"reflect"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -40,14 +41,15 @@ func NewSnapshot(spec *sandbox.SnapshotSpec, agentDID, environmentID string, n s
 }
 
 // Follow applies an environment's changed limits, even after the end of the lease: a larger size limit, or
-// discard, ends a wait. The scope is fixed at the start of the generation.
-func (s *Snapshot) Follow(spec *sandbox.SnapshotSpec) {
+// discard, ends a wait. The scope is fixed at the start of the generation. It reports whether anything has changed.
+func (s *Snapshot) Follow(spec *sandbox.SnapshotSpec) bool {
 	if spec == nil || s.Key == "" {
-		return
+		return false
 	}
-	changed := *spec
-	changed.Scope = s.Spec.Scope
-	s.Spec = &changed
+	was, is := *s.Spec, *spec
+	is.Scope = was.Scope
+	s.Spec = &is
+	return !reflect.DeepEqual(was, is)
 }
 
 // Holds reports whether the sandbox is the holder of its key.
