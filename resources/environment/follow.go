@@ -130,7 +130,8 @@ func hasNone(all any) bool {
 	return (v.Kind() == reflect.Map || v.Kind() == reflect.Slice) && v.Len() == 0
 }
 
-// begunWith reports whether a lease already has every changed attribute, as after an apply that failed halfway.
+// begunWith reports whether a lease already has every changed attribute, as after an apply that failed halfway, or has
+// a setting of its own for it.
 func begunWith(l sandbox.Lease, is sandbox.EnvironmentSpec, changed []string) bool {
 	for _, name := range changed {
 		switch name {
@@ -140,6 +141,14 @@ func begunWith(l sandbox.Lease, is sandbox.EnvironmentSpec, changed []string) bo
 			}
 		case "network.mode":
 			if l.Network != is.Network {
+				return false
+			}
+		case "max_lifetime":
+			if l.Settings.MaxLifetime == nil && l.MaxLifetime != is.MaxLifetime {
+				return false
+			}
+		case "sleep_mode":
+			if l.SleepMode != is.SleepMode {
 				return false
 			}
 		default: // a lease does not record it

@@ -37,3 +37,26 @@ func follows(s *sandbox.EnvironmentSpec) {
 	s.Egress, s.TTL, s.Labels, s.Env = &egress, sandbox.DefaultTTL/2, map[string]string{"a": "b"}, nil
 	s.ExpiryConditions, s.Secrets = []string{"game.over"}, []string{"key"}
 }
+
+func TestLeasesThatAChangeDoesNotLeaveBehind(t *testing.T) {
+	t.Parallel()
+	is := sandbox.EnvironmentSpec{Image: "player:2", MaxLifetime: 20, SleepMode: sandbox.SleepStop}
+	lifetime, sleep := []string{"max_lifetime"}, []string{"sleep_mode"}
+	own := sandbox.LeaseSettings{MaxLifetime: new(sandbox.Duration(5))}
+	for name, row := range map[string]struct {
+		lease   sandbox.Lease
+		changed []string
+		has     bool
+	}{
+		"of before":          {sandbox.Lease{MaxLifetime: 10}, lifetime, false},
+		"of after":           {sandbox.Lease{MaxLifetime: 20}, lifetime, true},
+		"with its own":       {sandbox.Lease{MaxLifetime: 5, Settings: own}, lifetime, true},
+		"of another image":   {sandbox.Lease{Image: "player:1", Settings: own}, []string{"image", "max_lifetime"}, false},
+		"that still pauses":  {sandbox.Lease{SleepMode: sandbox.SleepPause}, sleep, false},
+		"that stops already": {sandbox.Lease{SleepMode: sandbox.SleepStop}, sleep, true},
+	} {
+		if got := begunWith(row.lease, is, row.changed); got != row.has {
+			t.Errorf("a lease %s has %v: %v", name, row.changed, got)
+		}
+	}
+}
