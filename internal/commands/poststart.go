@@ -127,8 +127,8 @@ func (c *command) first(tx *ledger.Tx, s *ledger.Sandbox) error {
 	return c.use.Record(tx)
 }
 
-// postStartProblem returns why a post-start command was not successful, nil if it was. It leaves out the arguments, which
-// may be sensitive: Terraform prints the error.
+// postStartProblem returns why a post-start command was not successful, nil if it was. It leaves out the arguments,
+// which may be sensitive: Terraform prints the error.
 func (v *Service) postStartProblem(ctx context.Context, x *execs.Exec, n int) error {
 	how := ""
 	switch {
