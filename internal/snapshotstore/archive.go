@@ -66,8 +66,8 @@ func broken(format string, args ...any) error {
 }
 
 func tooLarge(limit int64) error {
-	return sandbox.Errorf(sandbox.Invalid, "%s has more than the %d bytes that may be kept (files count with their holes, "+
-		"and each entry takes 512 bytes or more): delete some of it, or raise the limit",
+	return sandbox.Errorf(sandbox.Invalid, "%s has more than the %d bytes that may be kept (files count with their "+
+		"holes, and each entry takes 512 bytes or more): delete some of it, or raise the limit",
 		dataDir, limit).WithReason(sandbox.ReasonResourceLimitExceeded)
 }
 
