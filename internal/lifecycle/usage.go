@@ -47,11 +47,11 @@ func (c *Core) followBoot(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot) error
 		return err // it is paused, or was counted to its end
 	}
 	if cpu := micro.SpanOf(i.CPUTime); cpu > s.Meter.CPUMark {
-		used := tx.Now
+		until := tx.Now
 		if !i.StoppedAt.IsZero() {
-			used = micro.At(i.StoppedAt)
+			until = micro.At(i.StoppedAt)
 		}
-		if err := accounting.In(tx).AddCPU(s, cpu, used); err != nil {
+		if err := accounting.In(tx).AddCPU(s, cpu, until); err != nil {
 			return err
 		}
 	}

@@ -153,8 +153,12 @@ func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 	return next, err
 }
 
-// endLimit bounds one request to end a killed process.
-const endLimit = time.Minute
+const (
+	// endLimit bounds one request to end a killed process.
+	endLimit = time.Minute
+	// endPause is the pause after a request that failed. The passes in between leave the process alone.
+	endPause = 5 * time.Second
+)
 
 // endKilled begins to end the killed processes, whose callers may have left. It does not wait for a backend. A process
 // that still starts is ended by a later pass.
@@ -185,9 +189,14 @@ func (v *Service) endInBackground(p *execs.Process) {
 	if err == nil {
 		err = v.endProcessRun(ctx, s, p)
 	}
-	if err != nil && v.Core.Life().Err() == nil {
-		v.Log.Warn("processes: ending a killed process; will retry", lifecycle.AboutLease(p.LeaseID, p.SandboxID),
-			"process", p.Name, "error", err)
+	if err == nil || v.Core.Life().Err() != nil {
+		return
+	}
+	v.Log.Warn("processes: ending a killed process; will retry", lifecycle.AboutLease(p.LeaseID, p.SandboxID),
+		"process", p.Name, "error", err)
+	select {
+	case <-time.After(endPause):
+	case <-v.Core.Life().Done():
 	}
 }
 
