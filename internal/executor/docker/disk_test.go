@@ -86,7 +86,7 @@ func TestADirectoryThatDeniesAccessIsMeasured(t *testing.T) {
 			if res := w.ends(t, h, few); res.ExitCode != 0 || string(res.Stdout) != "done\n" {
 				t.Errorf("a program beside it ended with %d: %s", res.ExitCode, res.Stderr)
 			}
-			much := "mkdir m; dd if=/dev/zero of=m/f bs=1M count=40 2>/dev/null & chmod " + mode + " m; wait; sleep 50"
+			much := "mkdir m; exec 3>m/f; chmod " + mode + " m; dd if=/dev/zero bs=1M count=40 >&3; sleep 50"
 			if res := w.ends(t, h, much); res.ExitCode != 128+9 || !strings.Contains(string(res.Stderr), "disk_exceeded") {
 				t.Errorf("a program that hides 40 MB of 32 ended with %d: %s", res.ExitCode, res.Stderr)
 			}

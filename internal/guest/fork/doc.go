@@ -11,8 +11,8 @@
 // itself until the command ends. Then it reports the wait status and exits, and the remaining processes
 // become children of process 1.
 //
-// The command's process shares the supervisor's memory until execve, because copying takes longer than all else. The
-// supervisor waits until then.
+// The command's process shares the supervisor's memory until execve, where that is safe, because copying takes longer
+// than all else. The supervisor then waits.
 //
 // The command's process takes the sandbox's identity as the last step before execve. Before that, sandbox
 // code may not signal it. After that, sandbox code may stop it, so no thread of the keeper waits without a

@@ -2,8 +2,11 @@
 
 package fork
 
-import "golang.org/x/sys/unix"
-
-// CopyMemory makes supervisors copy their memory for the processes of commands, as on a kernel where these could be
-// traced.
-func (s *Starter) CopyMemory() { s.cloning = uintptr(unix.SIGCHLD) }
+// ShareMemory decides whether the processes of commands share the memory of their supervisors until execve. By default
+// they do not, because tests are dumpable.
+func (s *Starter) ShareMemory(share bool) {
+	s.cloning = copied
+	if share {
+		s.cloning = shared
+	}
+}

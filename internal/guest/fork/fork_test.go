@@ -103,13 +103,14 @@ func gone(t *testing.T, pid int) {
 		func() bool { return unix.Kill(pid, 0) != nil })
 }
 
-// starter returns a starter that ends with the test.
+// starter returns a starter that ends with the test. Its commands share memory, as those of most sandboxes do.
 func starter(t testing.TB) *fork.Starter {
 	t.Helper()
 	s, err := fork.NewStarter()
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.ShareMemory(true)
 	t.Cleanup(func() {
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -216,7 +217,7 @@ func TestASignalledCommand(t *testing.T) {
 func TestACommandWithACopyOfTheSupervisorsMemory(t *testing.T) {
 	needRoot(t)
 	s := starter(t)
-	s.CopyMemory()
+	s.ShareMemory(false)
 	c, out := command(t, "id -u; exit 3")
 	child, err := s.Start(c)
 	if err != nil {

@@ -197,16 +197,27 @@ func socketPair() (own, other *os.File, err error) {
 	return os.NewFile(uintptr(fds[0]), "own end"), os.NewFile(uintptr(fds[1]), "other end"), nil
 }
 
-// cloning returns the flags with which supervisors create the processes of commands. A process that shares memory with
-// its supervisor until execve starts faster. But a kernel with fs.suid_dumpable=1 lets a user trace processes that have
-// just become the user's: sandbox code could then change the memory of a supervisor. So there the memory is copied.
+// Flags with which supervisors create the processes of commands. A process that shares the memory of its supervisor
+// until execve starts faster.
+const (
+	copied = uintptr(unix.SIGCHLD)
+	shared = copied | unix.CLONE_VM | unix.CLONE_VFORK
+)
+
+// cloning returns the flags to use. Memory whose process takes another identity is no longer dumpable. So the memory
+// is copied in two cases:
+//   - This process is dumpable. Then sandbox code may be user 0, which owns the files in /proc of processes that are not.
+//   - The kernel has fs.suid_dumpable=1. Then sandbox code could trace processes that have just become its user's.
 func cloning() uintptr {
-	const copied = uintptr(unix.SIGCHLD)
-	dumpable, err := os.ReadFile("/proc/sys/fs/suid_dumpable")
-	if err != nil || strings.TrimSpace(string(dumpable)) == "1" {
+	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
+	if err != nil || dumpable != 0 {
 		return copied
 	}
-	return copied | unix.CLONE_VM | unix.CLONE_VFORK
+	setting, err := os.ReadFile("/proc/sys/fs/suid_dumpable")
+	if err != nil || strings.TrimSpace(string(setting)) == "1" {
+		return copied
+	}
+	return shared
 }
 
 // lastBounding returns the highest capability of the bounding set, -1 if the set is empty.
