@@ -737,7 +737,7 @@ func TestAReadingFromBeforeARestartIsNotCountedAgain(t *testing.T) {
 		resync()
 		var calls atomic.Int32
 		w.backend.Fault(fake.OpUsage, func(context.Context) error {
-			if calls.Add(1) == 2 {
+			if calls.Add(1) == 2 { // the second sandbox answers slowly
 				time.Sleep(1500 * time.Millisecond)
 			}
 			return nil
@@ -746,7 +746,7 @@ func TestAReadingFromBeforeARestartIsNotCountedAgain(t *testing.T) {
 		go func() { defer close(done); resync() }()
 		later(100 * time.Millisecond)
 		for _, l := range both {
-			w.crash(l.SandboxID, false)
+			w.crash(l.SandboxID, false) // the loop starts it again at once
 		}
 		<-done
 		later(time.Second)
