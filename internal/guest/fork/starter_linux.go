@@ -206,7 +206,7 @@ const (
 
 // cloning returns the flags to use. Memory whose process takes another identity is no longer dumpable. So the memory
 // is copied in two cases:
-//   - This process is dumpable. Then sandbox code may be user 0, which owns the files in /proc of processes that are not.
+//   - This process is dumpable. Then sandbox code may be user 0, which owns the files in /proc of other processes.
 //   - The kernel has fs.suid_dumpable=1. Then sandbox code could trace processes that have just become its user's.
 func cloning() uintptr {
 	dumpable, err := unix.PrctlRetInt(unix.PR_GET_DUMPABLE, 0, 0, 0, 0)
