@@ -25,9 +25,9 @@ type check struct {
 }
 
 // Check begins the health checks of a backend's running companions that are due, and does not wait for them. It returns
-// when the next one is due unless the schedule of a sandbox changes (zero time: none). A companion is checked at most
-// every minPause. A check moves check_at in the row first, so one of several processes makes it, and the next one comes
-// even if this process dies. It does not count as use of the sandbox.
+// when to look again unless the schedule of a sandbox changes: when the first one is or was due (zero time: none is
+// planned). A companion is checked at most every minPause. A check moves check_at in the row first, so one of several
+// processes makes it, and the next one comes even if this process dies. It does not count as use of the sandbox.
 func (v *Service) Check(ctx context.Context, b sandbox.Backend, minPause time.Duration) (next time.Time, err error) {
 	x, err := v.Core.BackendFor(b)
 	if err != nil {
@@ -42,13 +42,14 @@ func (v *Service) Check(ctx context.Context, b sandbox.Backend, minPause time.Du
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) error {
 		all, err := planned(tx, instance, pause)
 		due = len(all.due(tx.Now))
-		next = all.next(tx.Now)
+		if len(all) > 0 {
+			next = all[0].at.Time()
+		}
 		return err
 	})
 	if err != nil || due == 0 {
 		return next, err
 	}
-	next = v.Store.Now() // some are due, and what is due after them is known once they have begun
 	free := v.reserve(due)
 	if free == 0 {
 		return next, nil
@@ -111,15 +112,6 @@ func (all checks) due(now micro.Time) checks {
 		}
 	}
 	return all
-}
-
-// next returns when the first check after now is due, the zero time if there is none.
-func (all checks) next(now micro.Time) time.Time {
-	later := all[len(all.due(now)):]
-	if len(later) == 0 {
-		return time.Time{}
-	}
-	return later[0].at.Time()
 }
 
 // take takes up to n checks.

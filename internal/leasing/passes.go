@@ -80,8 +80,8 @@ func (v *Service) ReconcileProcesses(ctx context.Context) (time.Time, error) {
 	return v.processes.Reconcile(ctx)
 }
 
-// CheckCompanions begins the health checks of a backend's companions that are due, and returns when the next one is;
-// see companions.Service.
+// CheckCompanions begins the health checks of a backend's companions that are due, and returns when to look again; see
+// companions.Service.
 func (v *Service) CheckCompanions(ctx context.Context, b sandbox.Backend, minPause time.Duration) (time.Time, error) {
 	return v.companions.Check(ctx, b, minPause)
 }

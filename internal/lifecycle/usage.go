@@ -1,6 +1,8 @@
 package lifecycle
 
 import (
+	"cmp"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
@@ -47,11 +49,7 @@ func (c *Core) followBoot(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot) error
 		return err // it is paused, or was counted to its end
 	}
 	if cpu := micro.SpanOf(i.CPUTime); cpu > s.Meter.CPUMark {
-		until := tx.Now
-		if !i.StoppedAt.IsZero() {
-			until = micro.At(i.StoppedAt)
-		}
-		if err := accounting.In(tx).AddCPU(s, cpu, until); err != nil {
+		if err := accounting.In(tx).AddCPU(s, cpu, cmp.Or(micro.At(i.StoppedAt), tx.Now)); err != nil {
 			return err
 		}
 	}
