@@ -217,7 +217,7 @@ func vanished(env sandbox.Environment, err error, owner string) (why string, gon
 	case env.Status == sandbox.EnvironmentDestroyed:
 		return fmt.Sprintf("Environment %s was destroyed outside of Terraform at %s",
 			env.ID, value.Time(env.UpdatedAt).ValueString()), true
-	case owner != "" && env.Owner != owner:
+	case isTaken(env, owner):
 		return fmt.Sprintf("Environment %s was destroyed outside of Terraform and created again by another owner, %s",
 			env.ID, env.Owner), true
 	default:
@@ -225,9 +225,14 @@ func vanished(env sandbox.Environment, err error, owner string) (why string, gon
 	}
 }
 
+// isTaken reports whether another owner has created an environment again under its name.
+func isTaken(env sandbox.Environment, owner string) bool {
+	return env.ID != "" && env.Status != sandbox.EnvironmentDestroyed && owner != "" && env.Owner != owner
+}
+
 // unlessTaken says why the next apply cannot create an environment again, "" if it can.
 func unlessTaken(env sandbox.Environment, owner string) string {
-	if env.Status == sandbox.EnvironmentDestroyed || env.Owner == "" || env.Owner == owner {
+	if !isTaken(env, owner) {
 		return ""
 	}
 	return ". That fails until the other owner has destroyed it: choose another name, or import it"
