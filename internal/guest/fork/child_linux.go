@@ -105,7 +105,7 @@ func (c *Child) begin(failed *os.File) error {
 	}
 }
 
-// identify reads the processes from the supervisor's first report. Without one, they stay 0.
+// identify reads the processes from the first report. Without one, they stay 0.
 func (c *Child) identify(until time.Time) error {
 	if err := c.status.SetReadDeadline(until); err != nil {
 		return err

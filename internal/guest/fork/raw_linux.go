@@ -34,7 +34,7 @@ const (
 
 // report is a message of the supervisor or the command's process through its pipe, as native memory.
 type report struct {
-	what       int32 // supervisor: reportPID or reportStatus; command's process: a stage
+	what       int32 // reportPID or reportStatus; on the pipe for errors: a stage
 	value      int32
 	supervisor int32 // its pid
 }
