@@ -282,9 +282,7 @@ func TestTheMeterAgreesOnTheCPUOfEachDay(t *testing.T) {
 		for range 24 {                 // then it uses half of its half core for a day
 			time.Sleep(time.Hour)
 			m.backend.Burn(m.lease.SandboxID, 15*time.Minute)
-			if err := m.engine.Resync(m.Context(), sandbox.Docker); err != nil {
-				t.Fatal(err)
-			}
+			m.resyncNow()
 		}
 		time.Sleep(8 * time.Hour)
 		busy := m.day(3, 1)

@@ -687,17 +687,11 @@ func TestCPUTimeIsNotCountedTwice(t *testing.T) {
 	} {
 		t.Run(string(op), func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				never, days := sandbox.Duration(0), sandbox.Duration(72*time.Hour)
-				w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter, p.TTL, p.MaxLifetime = &never, days, days })
+				w.environment(awakeFor(72 * time.Hour))
 				id := w.acquire(ann).SandboxID
-				resync := func() {
-					if err := w.engine.Resync(w.Context(), sandbox.Docker); err != nil {
-						w.Error(err)
-					}
-				}
 				later(24 * time.Hour)
 				w.backend.Burn(id, 10*time.Hour)
-				resync()
+				w.resyncNow()
 				begun, release := make(chan struct{}), make(chan struct{})
 				w.backend.Fault(op, func(context.Context) error { close(begun); <-release; return nil })
 				done := make(chan error)
@@ -705,7 +699,7 @@ func TestCPUTimeIsNotCountedTwice(t *testing.T) {
 				<-begun
 				later(time.Second)
 				w.backend.Burn(id, time.Second)
-				resync()
+				w.resyncNow()
 				close(release)
 				if err := <-done; err != nil {
 					w.Error(err)
@@ -721,20 +715,14 @@ func TestCPUTimeIsNotCountedTwice(t *testing.T) {
 // A resync has read the CPU time of one sandbox and waits for another. Meanwhile both crash and are started again.
 func TestAReadingFromBeforeARestartIsNotCountedAgain(t *testing.T) {
 	inWorld(t, func(w *world) {
-		never, days := sandbox.Duration(0), sandbox.Duration(72*time.Hour)
-		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter, p.TTL, p.MaxLifetime = &never, days, days })
+		w.environment(awakeFor(72 * time.Hour))
 		w.startSlowLoop()
 		both := []sandbox.Lease{w.acquire(ann), w.acquire(bob)}
-		resync := func() {
-			if err := w.engine.Resync(w.Context(), sandbox.Docker); err != nil {
-				w.Error(err)
-			}
-		}
 		later(24*time.Hour + time.Minute)
 		for _, l := range both {
 			w.backend.Burn(l.SandboxID, 10*time.Hour)
 		}
-		resync()
+		w.resyncNow()
 		var calls atomic.Int32
 		w.backend.Fault(fake.OpUsage, func(context.Context) error {
 			if calls.Add(1) == 2 { // the second sandbox answers slowly
@@ -742,13 +730,15 @@ func TestAReadingFromBeforeARestartIsNotCountedAgain(t *testing.T) {
 			}
 			return nil
 		})
-		done := make(chan struct{})
-		go func() { defer close(done); resync() }()
+		done := make(chan error, 1)
+		go func() { done <- w.engine.Resync(w.Context(), sandbox.Docker) }()
 		later(100 * time.Millisecond)
 		for _, l := range both {
 			w.crash(l.SandboxID, false) // the loop starts it again at once
 		}
-		<-done
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
 		later(time.Second)
 		w.want(w.lease(annLease), sandbox.LeaseActive, "")
 		if got := w.costs().CPUSeconds; got != 72_000 {
@@ -765,9 +755,7 @@ func TestCPUTimeBelongsToTheDayOfItsReading(t *testing.T) {
 		later(time.Until(time.Date(2000, 1, 29, 0, 0, 0, 0, time.UTC)))
 		w.open()
 		w.startSlowLoop()
-		w.environment(func(p *sandbox.PutEnvironment) {
-			never, days := sandbox.Duration(0), sandbox.Duration(40*24*time.Hour)
-			p.SleepAfter, p.TTL, p.MaxLifetime = &never, days, days
+		w.environment(awakeFor(40*24*time.Hour), func(p *sandbox.PutEnvironment) {
 			p.Budget = &sandbox.Budget{Monthly: sandbox.USD}
 		})
 		l := w.acquire(ann)

@@ -11,8 +11,7 @@ import (
 // loop on the ledger. Samples older than a day are removed, even if destroyed sandboxes are kept forever.
 func TestALoopKeepsUsageOfEveryMinuteForADay(t *testing.T) {
 	inWorld(t, func(w *world) {
-		never, days := sandbox.Duration(0), sandbox.Duration(72*time.Hour)
-		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter, p.TTL, p.MaxLifetime = &never, days, days })
+		w.environment(awakeFor(72 * time.Hour))
 		w.startLoop()
 		l := w.acquire(ann)
 		later(5 * time.Minute)

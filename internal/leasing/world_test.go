@@ -147,6 +147,13 @@ func (w *world) environment(change ...func(p *sandbox.PutEnvironment)) {
 	}
 }
 
+// awakeFor makes sandboxes of an environment stay awake for up to a time, used or not.
+func awakeFor(d time.Duration) func(p *sandbox.PutEnvironment) {
+	return func(p *sandbox.PutEnvironment) {
+		p.SleepAfter, p.TTL, p.MaxLifetime = new(sandbox.Duration), sandbox.Duration(d), sandbox.Duration(d)
+	}
+}
+
 func (w *world) acquire(agent string) sandbox.Lease {
 	w.Helper()
 	a, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: agent, EnvironmentID: game, Owner: "test"})
