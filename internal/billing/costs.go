@@ -164,13 +164,17 @@ func (r *costReader) read(tx *ledger.Tx) (err error) {
 		if err != nil {
 			return err
 		}
-		r.addPeriods(periods, day)
+		if err := r.addPeriods(tx, periods, day); err != nil {
+			return err
+		}
 	}
 	periods, err := accounting.In(tx).UnrolledPeriods()
 	if err != nil {
 		return err
 	}
-	r.addPeriods(periods, stretch{r.window.month(), r.window.to})
+	if err := r.addPeriods(tx, periods, stretch{r.window.month(), r.window.to}); err != nil {
+		return err
+	}
 	return r.readCalls(tx)
 }
 
@@ -224,7 +228,11 @@ func (r *costReader) readDays(tx *ledger.Tx) error {
 }
 
 // addPeriods adds the parts of usage periods within a stretch that starts at midnight.
-func (r *costReader) addPeriods(periods []accounting.UsagePeriod, in stretch) {
+func (r *costReader) addPeriods(tx *ledger.Tx, periods []accounting.UsagePeriod, in stretch) error {
+	begun, err := accounting.In(tx).BegunAt(periods)
+	if err != nil {
+		return err
+	}
 	for i := range periods {
 		p := &periods[i]
 		for x, begins := range partsIn(p, in, r.now) {
@@ -242,7 +250,7 @@ func (r *costReader) addPeriods(periods []accounting.UsagePeriod, in stretch) {
 				Day:         u.Day,
 				Backend:     p.Backend,
 				PriceBookID: p.PriceBookID,
-				BegunAt:     p.StartedAt,
+				BegunAt:     begun.Of(p),
 			})
 			if begins {
 				u.Generations = p.Generations
@@ -257,6 +265,7 @@ func (r *costReader) addPeriods(periods []accounting.UsagePeriod, in stretch) {
 			}
 		}
 	}
+	return nil
 }
 
 // firstDay and endDay name the bounds of whole days, "" for none.

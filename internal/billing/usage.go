@@ -127,10 +127,14 @@ func UseOf(tx *ledger.Tx, sandboxIDs []string) (Use, error) {
 	if err != nil {
 		return Use{}, err
 	}
+	begun, err := accounting.In(tx).BegunAt(periods)
+	if err != nil {
+		return Use{}, err
+	}
 	u := Use{Costs: costs, AwakeSince: make(map[string]micro.Time)}
 	for i := range periods {
 		if p := &periods[i]; p.State == sandbox.PhaseAwake && p.EndedAt == 0 {
-			u.AwakeSince[p.SandboxID] = p.StartedAt
+			u.AwakeSince[p.SandboxID] = begun.Of(p)
 		}
 	}
 	return u, addCosts(tx, costs, periods)
@@ -185,8 +189,12 @@ func rollUp(tx *ledger.Tx) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	begun, err := accounting.In(tx).BegunAt(periods)
+	if err != nil {
+		return 0, err
+	}
 	byDay, bySandbox := sumUp(periods, books)
-	return len(periods), errors.Join(accounting.In(tx).AddCostDays(byDay, accountDays(periods)),
+	return len(periods), errors.Join(accounting.In(tx).AddCostDays(byDay, accountDays(periods, begun)),
 		accounting.In(tx).AddSandboxCosts(bySandbox))
 }
 
@@ -237,7 +245,7 @@ func sumUp(periods []accounting.UsagePeriod,
 }
 
 // accountDays returns, for each day, the price book of the most recently begun usage.
-func accountDays(periods []accounting.UsagePeriod) []accounting.AccountDay {
+func accountDays(periods []accounting.UsagePeriod, begun accounting.Beginnings) []accounting.AccountDay {
 	latest := make(map[[2]string]*accounting.AccountDay)
 	for i := range periods {
 		p := &periods[i]
@@ -247,7 +255,7 @@ func accountDays(periods []accounting.UsagePeriod) []accounting.AccountDay {
 				Day:         dayOf(x.from),
 				Backend:     p.Backend,
 				PriceBookID: p.PriceBookID,
-				BegunAt:     p.StartedAt,
+				BegunAt:     begun.Of(p),
 			}
 			key := [2]string{d.Instance, d.Day}
 			if have := latest[key]; have == nil || d.Later(*have) {

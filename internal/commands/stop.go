@@ -21,8 +21,11 @@ func underStop(tx *ledger.Tx, x *execs.Exec, runErr error) (micro.Time, error, e
 	if err != nil {
 		return tx.Now, runErr, err
 	}
+	var next accounting.UsagePeriod
 	for _, p := range slices.Backward(periods) { // the sandbox's latest awake period
-		if p.State != sandbox.PhaseAwake || p.EndedAt == 0 {
+		ran := p.State == sandbox.PhaseAwake && p.EndedAt != 0
+		ran = ran && (next.State != p.State || next.StartedAt != p.EndedAt) // midnight divides a period: it still ran
+		if next = p; !ran {
 			continue
 		}
 		if p.EndedAt < x.StartedAt {
