@@ -164,17 +164,13 @@ func (r *costReader) read(tx *ledger.Tx) (err error) {
 		if err != nil {
 			return err
 		}
-		if err := r.addPeriods(tx, periods, day); err != nil {
-			return err
-		}
+		r.addPeriods(periods, day)
 	}
 	periods, err := accounting.In(tx).UnrolledPeriods()
 	if err != nil {
 		return err
 	}
-	if err := r.addPeriods(tx, periods, stretch{r.window.month(), r.window.to}); err != nil {
-		return err
-	}
+	r.addPeriods(periods, stretch{r.window.month(), r.window.to})
 	return r.readCalls(tx)
 }
 
@@ -228,11 +224,7 @@ func (r *costReader) readDays(tx *ledger.Tx) error {
 }
 
 // addPeriods adds the parts of usage periods within a stretch that starts at midnight.
-func (r *costReader) addPeriods(tx *ledger.Tx, periods []accounting.UsagePeriod, in stretch) error {
-	begun, err := accounting.In(tx).BegunAt(periods)
-	if err != nil {
-		return err
-	}
+func (r *costReader) addPeriods(periods []accounting.UsagePeriod, in stretch) {
 	for i := range periods {
 		p := &periods[i]
 		for x, begins := range partsIn(p, in, r.now) {
@@ -250,7 +242,7 @@ func (r *costReader) addPeriods(tx *ledger.Tx, periods []accounting.UsagePeriod,
 				Day:         u.Day,
 				Backend:     p.Backend,
 				PriceBookID: p.PriceBookID,
-				BegunAt:     begun.Of(p),
+				BegunAt:     p.BegunAt(),
 			})
 			if begins {
 				u.Generations = p.Generations
@@ -265,7 +257,6 @@ func (r *costReader) addPeriods(tx *ledger.Tx, periods []accounting.UsagePeriod,
 			}
 		}
 	}
-	return nil
 }
 
 // firstDay and endDay name the bounds of whole days, "" for none.

@@ -127,14 +127,10 @@ func UseOf(tx *ledger.Tx, sandboxIDs []string) (Use, error) {
 	if err != nil {
 		return Use{}, err
 	}
-	begun, err := accounting.In(tx).BegunAt(periods)
-	if err != nil {
-		return Use{}, err
-	}
 	u := Use{Costs: costs, AwakeSince: make(map[string]micro.Time)}
 	for i := range periods {
 		if p := &periods[i]; p.State == sandbox.PhaseAwake && p.EndedAt == 0 {
-			u.AwakeSince[p.SandboxID] = begun.Of(p)
+			u.AwakeSince[p.SandboxID] = p.BegunAt()
 		}
 	}
 	return u, addCosts(tx, costs, periods)
@@ -189,12 +185,8 @@ func rollUp(tx *ledger.Tx) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	begun, err := accounting.In(tx).BegunAt(periods)
-	if err != nil {
-		return 0, err
-	}
 	byDay, bySandbox := sumUp(periods, books)
-	return len(periods), errors.Join(accounting.In(tx).AddCostDays(byDay, accountDays(periods, begun)),
+	return len(periods), errors.Join(accounting.In(tx).AddCostDays(byDay, accountDays(periods)),
 		accounting.In(tx).AddSandboxCosts(bySandbox))
 }
 
@@ -245,7 +237,7 @@ func sumUp(periods []accounting.UsagePeriod,
 }
 
 // accountDays returns, for each day, the price book of the most recently begun usage.
-func accountDays(periods []accounting.UsagePeriod, begun accounting.Beginnings) []accounting.AccountDay {
+func accountDays(periods []accounting.UsagePeriod) []accounting.AccountDay {
 	latest := make(map[[2]string]*accounting.AccountDay)
 	for i := range periods {
 		p := &periods[i]
@@ -255,7 +247,7 @@ func accountDays(periods []accounting.UsagePeriod, begun accounting.Beginnings) 
 				Day:         dayOf(x.from),
 				Backend:     p.Backend,
 				PriceBookID: p.PriceBookID,
-				BegunAt:     begun.Of(p),
+				BegunAt:     p.BegunAt(),
 			}
 			key := [2]string{d.Instance, d.Day}
 			if have := latest[key]; have == nil || d.Later(*have) {

@@ -31,6 +31,8 @@ type UsagePeriod struct {
 	State         sandbox.Phase
 	StartedAt     micro.Time
 	EndedAt       micro.Time
+	// ContinuesFrom is when the usage began that the period continues after a midnight, 0 if it begins with the period.
+	ContinuesFrom micro.Time
 	CPU           micro.Span
 	// RolledAt is when cost_days and sandbox_costs first counted it, 0 before. It is negative if only
 	// cost_days counts it.
@@ -39,6 +41,9 @@ type UsagePeriod struct {
 	// generation.
 	Generations int64
 }
+
+// BegunAt returns when the usage began. A reading of CPU time divides usage at midnight, and that begins nothing.
+func (p *UsagePeriod) BegunAt() micro.Time { return cmp.Or(p.ContinuesFrom, p.StartedAt) }
 
 // Resources returns the size that the period is billed for.
 func (p *UsagePeriod) Resources() sandbox.Resources {

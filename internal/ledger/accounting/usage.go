@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"maps"
-	"slices"
 	"time"
 
 	"gorm.io/gorm"
@@ -122,71 +120,12 @@ func (repo Rows) addCPU(s *ledger.Sandbox, used micro.Span, at micro.Time) error
 		return err
 	}
 	next := *open
-	next.ID, next.StartedAt, next.CPU, next.Generations = 0, day, used, 0
+	next.ID, next.StartedAt, next.ContinuesFrom, next.CPU, next.Generations = 0, day, open.BegunAt(), used, 0
 	open.EndedAt = day
 	if err := storage.Save(repo.tx, open); err != nil {
 		return err
 	}
 	return storage.Create(repo.tx, &next)
-}
-
-// BegunAt returns when the usage of periods began. A reading of CPU time divides usage at midnight (addCPU), so usage
-// that a period continues began with an earlier period.
-func (repo Rows) BegunAt(periods []UsagePeriod) (Beginnings, error) {
-	begun, open := make(Beginnings), make(map[micro.Time]map[string]*UsagePeriod) // by sandbox
-	ask := func(p *UsagePeriod) {
-		if p.StartedAt != p.StartedAt.Midnight() {
-			return
-		}
-		if open[p.StartedAt] == nil {
-			open[p.StartedAt] = make(map[string]*UsagePeriod)
-		}
-		open[p.StartedAt][p.SandboxID] = p
-	}
-	for i := range periods {
-		ask(&periods[i])
-	}
-	for len(open) > 0 {
-		at := slices.Max(slices.Collect(maps.Keys(open)))
-		later := open[at]
-		delete(open, at)
-		for some := range slices.Chunk(slices.Sorted(maps.Keys(later)), storage.MaxVariables) {
-			rows, err := storage.Find[UsagePeriod](repo.db.Where("sandbox_id IN ? AND ended_at = ? AND started_at < ?",
-				some, at, at))
-			if err != nil {
-				return nil, err
-			}
-			for i := range rows {
-				p, next := &rows[i], later[rows[i].SandboxID]
-				if p.State == next.State && p.LeaseID == next.LeaseID {
-					begun[start{p.SandboxID, at}] = p.StartedAt
-					ask(p)
-				}
-			}
-		}
-	}
-	return begun, nil
-}
-
-// Beginnings says when usage began that a period continues.
-type Beginnings map[start]micro.Time
-
-// start is the start of a period.
-type start struct {
-	sandboxID string
-	at        micro.Time
-}
-
-// Of returns when the usage of a period began.
-func (b Beginnings) Of(p *UsagePeriod) micro.Time {
-	at := p.StartedAt
-	for {
-		earlier, continues := b[start{p.SandboxID, at}]
-		if !continues {
-			return at
-		}
-		at = earlier
-	}
 }
 
 // PeriodsOf returns the usage periods of the given sandboxes.

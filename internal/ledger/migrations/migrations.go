@@ -20,7 +20,7 @@ var dirs = map[goose.Dialect]string{
 }
 
 // Newest is the newest migration of this program. A higher min_reader means that this program would break the ledger.
-const Newest = 16
+const Newest = 17
 
 // MinReader is the oldest schema version whose program may write to a ledger with this schema.
 const MinReader = 11

@@ -51,8 +51,8 @@ func TestALedgerIsBackedUpAndRestored(t *testing.T) {
 	dir := t.TempDir()
 	from, to, file := "sqlite://"+dir+"/from/ledger.db", "sqlite://"+dir+"/to/ledger.db", dir+"/backup.tar"
 	wantCommand(t, exit.Failed, "there is no ledger", "backup", "--ledger", from, file)
-	wantCommand(t, exit.Done, "16, was 0", "migrate", "--ledger", from)
-	wantCommand(t, exit.Done, "16, was 16", "migrate", "--ledger", from)
+	wantCommand(t, exit.Done, "17, was 0", "migrate", "--ledger", from)
+	wantCommand(t, exit.Done, "17, was 17", "migrate", "--ledger", from)
 	sealed, err := seal.InFile(location.SecretKeyFile(from), true).Seal([]byte("secret"), "a purpose")
 	if err != nil {
 		t.Fatal(err)
