@@ -164,7 +164,7 @@ func (w *world) killGateway() {
 func (w *world) llmCalls() map[string]sandbox.LLMCall {
 	w.Helper()
 	all := make(map[string]sandbox.LLMCall)
-	var before time.Time
+	before := ""
 	for {
 		page, err := w.service.ListLLMCalls(context.Background(),
 			sandbox.LLMCallQuery{EnvironmentID: "thinks", Before: before, Limit: sandbox.MaxLLMCalls})
@@ -177,7 +177,7 @@ func (w *world) llmCalls() map[string]sandbox.LLMCall {
 		if len(page) < sandbox.MaxLLMCalls {
 			return all
 		}
-		before = page[len(page)-1].StartedAt
+		before = page[len(page)-1].Cursor()
 	}
 }
 

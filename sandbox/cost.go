@@ -106,9 +106,9 @@ type CostQuery struct {
 	GroupBy  CostGroup // zero means CostByLease
 }
 
-// Validate checks the filter and the grouping. Errors: Invalid.
+// Validate checks the query without the ledger. Errors: Invalid.
 func (q CostQuery) Validate() error {
-	f := q.Labels.fields()
+	f := checkTimes(q.Labels.fields(), q.From, q.To)
 	key, byLabel := q.GroupBy.Label()
 	switch q.GroupBy {
 	case "", CostByLease, CostByEnvironment, CostByAgent, CostByDay, CostByMonth:
@@ -319,10 +319,15 @@ type UsageHistoryQuery struct {
 
 // Validate checks the query without the ledger. Errors: Invalid.
 func (q UsageHistoryQuery) Validate() error {
-	if !q.To.IsZero() && q.To.Before(q.From) {
-		return InvalidFields("the usage query", []Field{{Name: "from", Problem: "must not be after to"}})
+	return InvalidFields("the usage query", checkTimes(nil, q.From, q.To))
+}
+
+// checkTimes checks the times of a query; a zero to means now.
+func checkTimes(f []Field, from, to time.Time) []Field {
+	if !to.IsZero() && to.Before(from) {
+		f = append(f, Field{Name: "from", Problem: "must not be after to"})
 	}
-	return nil
+	return f
 }
 
 // UsageSample is what a sandbox used at one time.

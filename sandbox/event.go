@@ -90,6 +90,22 @@ const (
 	EventTokenRevoked EventType = "token.revoked"
 )
 
+// EventTypes lists all types by name.
+var EventTypes = []EventType{
+	EventCompanionFailed, EventCompanionReady, EventCompanionUnhealthy, EventConditionApplied,
+	EventConditionStale, EventConditionUnmatched, EventEgressAllowed, EventEgressClosed, EventEgressDenied,
+	EventEgressFailed, EventEgressLost, EventEgressSummary, EventBudgetReached, EventEnvironmentCreated,
+	EventEnvironmentDestroyed, EventEnvironmentEnded, EventEnvironmentReopened, EventEnvironmentUpdated,
+	EventExecCancelled, EventExecFailed, EventExecFinished, EventExecStarted, EventEnded, EventRenewed,
+	EventClockStepped, EventRestored, EventSnapshotsKept, EventLLMCompleted, EventLLMInterrupted,
+	EventLLMRejected, EventLLMUnsent, EventProcessExited, EventProcessKilled, EventProcessStarted, EventAccepted,
+	EventAdopted, EventAsleep, EventAwake, EventDeleteFailed, EventDeleteRequested, EventDeleted, EventDiskLost,
+	EventDrift, EventFailed, EventPreparing, EventReady, EventSnapshotCopied, EventSnapshotLost,
+	EventSnapshotRestored, EventSnapshotSaveFailed, EventSnapshotSaved, EventStopRequested, EventStopped,
+	EventWorkspaceCollected, EventWorkspaceLost, EventWorkspacePushed, EventWorkspaceReady, EventSessionClosed,
+	EventSessionOpened, EventTokenCreated, EventTokenRevoked, EventTokenRotated,
+}
+
 // Event is one entry of the append-only log.
 type Event struct {
 	// ID orders all events of a ledger. IDs grow, with gaps.
@@ -116,7 +132,8 @@ type EventFilter struct {
 	SandboxID     string
 	// Labels selects the events of environments and of generations with these labels.
 	Labels LabelSelector
-	// Type is one event type, such as egress.denied, or a prefix with a star, such as egress.*
+	// Type is one event type, such as egress.denied, or the start of some with a star, such as egress.*. What selects no
+	// type at all is Invalid.
 	Type string
 	// FromSequence returns the events of one sandbox after this sequence; 0 starts at its creation. It requires
 	// SandboxID. A sequence never issued is Invalid; one no longer retained is EventSequenceExpired.

@@ -170,11 +170,40 @@ func (c LLMCall) Use() LLMUse {
 	return u
 }
 
+// Cursor identifies the call in the list of calls, even after it is purged.
+func (c LLMCall) Cursor() string {
+	return c.StartedAt.UTC().Format(time.RFC3339Nano) + llmCursorSeparator + c.ID
+}
+
+// llmCursorSeparator is in no RFC 3339 time.
+const llmCursorSeparator = "_"
+
+// Validate checks the query without the ledger. Errors: Invalid.
+func (q LLMCallQuery) Validate() error {
+	f := checkLimit(nil, q.Limit, MaxLLMCalls)
+	if _, _, err := q.Last(); err != nil {
+		f = append(f, Field{Name: "before",
+			Problem: "must be next_before of the previous page, or a time such as 2026-11-24T20:00:00Z"})
+	}
+	return InvalidFields("query of LLM calls", f)
+}
+
+// Last returns the start and the id of the last call of the previous page. The id is "" if Before is only a time, and
+// the time is zero without Before.
+func (q LLMCallQuery) Last() (startedAt time.Time, id string, err error) {
+	if q.Before == "" {
+		return time.Time{}, "", nil
+	}
+	text, id, _ := strings.Cut(q.Before, llmCursorSeparator)
+	startedAt, err = time.Parse(time.RFC3339Nano, text)
+	return startedAt, id, err
+}
+
 // LLMCallQuery selects calls, the latest first.
 type LLMCallQuery struct {
 	EnvironmentID, LeaseID, Session string
-	// Before selects calls that began before a time; zero means now.
-	Before time.Time
+	// Before selects calls before that with a cursor, see LLMCall.Cursor, or those that began before an RFC 3339 time.
+	Before string
 	// Limit is 1 to MaxLLMCalls; zero means DefaultLLMCalls.
 	Limit int
 }

@@ -14,6 +14,7 @@
 package llm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -277,13 +278,10 @@ func (s *Service) Drain(ctx context.Context, x driver.Executor, environmentID, i
 
 // Calls returns the latest calls. Errors: Invalid.
 func (s *Service) Calls(ctx context.Context, q sandbox.LLMCallQuery) (calls []sandbox.LLMCall, err error) {
-	if q.Limit == 0 {
-		q.Limit = sandbox.DefaultLLMCalls
+	if err := q.Validate(); err != nil {
+		return nil, err
 	}
-	if q.Limit < 1 || q.Limit > sandbox.MaxLLMCalls {
-		return nil, sandbox.InvalidFields("query of LLM calls",
-			[]sandbox.Field{{Name: "limit", Problem: fmt.Sprintf("must be between 1 and %d", sandbox.MaxLLMCalls)}})
-	}
+	q.Limit = cmp.Or(q.Limit, sandbox.DefaultLLMCalls)
 	err = s.c.Store.Read(ctx, func(tx *ledger.Tx) error {
 		rows, err := modelcalls.In(tx).List(q)
 		calls = make([]sandbox.LLMCall, len(rows))

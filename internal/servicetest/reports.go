@@ -19,7 +19,9 @@ var reportTests = []test{
 	{"EventsAreFilteredByType", eventsAreFilteredByType},
 	{"EventsAreFollowed", eventsAreFollowed},
 	{"CostsAddUp", costsAddUp},
+	{"CostQueryIsChecked", costQueryIsChecked},
 	{"QueryOfLLMCallsIsChecked", queryOfLLMCallsIsChecked},
+	{"LLMCallsOfOneMomentAreOnOnePageEach", llmCallsOfOneMoment},
 	{"VanishedSandboxIsDrift", vanishedSandboxIsDrift},
 	{"ListedLeasesAreObserved", listedLeasesAreObserved},
 }
@@ -120,6 +122,10 @@ func eventFilterIsChecked(w *world) {
 		{sandbox.EventFilter{SandboxID: l.SandboxID, FromSequence: -1}, sandbox.Invalid, "", nil},
 		{sandbox.EventFilter{Latest: true, AfterID: 1}, sandbox.Invalid, "", []string{"latest"}},
 		{sandbox.EventFilter{BeforeID: 1}, sandbox.Invalid, "", []string{"before_id"}},
+		{sandbox.EventFilter{Type: "egress.denid"}, sandbox.Invalid, "", []string{"type"}},
+		{sandbox.EventFilter{Type: "sandbox"}, sandbox.Invalid, "", []string{"type"}},
+		{sandbox.EventFilter{Type: "*.denied"}, sandbox.Invalid, "", []string{"type"}},
+		{sandbox.EventFilter{Type: "egres.*"}, sandbox.Invalid, "", []string{"type"}},
 		{sandbox.EventFilter{SandboxID: "aaaaaaaaaaaaaaaaaaaaaaaaaa"}, sandbox.NotFound, sandbox.ReasonSandboxNotFound, nil},
 	} {
 		_, err := w.Service.ListEvents(w.Context(), c.filter)
@@ -138,7 +144,7 @@ func eventsAreFilteredByType(w *world) {
 	}{
 		{"sandbox.ready", []sandbox.EventType{sandbox.EventReady}},
 		{"sandbox.*", []sandbox.EventType{sandbox.EventAccepted, sandbox.EventPreparing, sandbox.EventReady}},
-		{"sandbox", nil},
+		{"sandbox.prep*", []sandbox.EventType{sandbox.EventPreparing}},
 		{"egress.*", nil},
 	} {
 		for _, f := range []sandbox.EventFilter{
@@ -253,8 +259,14 @@ func costsAddUp(w *world) {
 	if l := w.lease(bob); l.Cost == 0 {
 		w.Error("the lease shows no cost")
 	}
-	_, err := w.Service.Costs(w.Context(), sandbox.CostQuery{GroupBy: "colour"})
-	w.wantError(err, sandbox.Invalid, "", "group_by")
+}
+
+func costQueryIsChecked(w *world) {
+	now := w.Now()
+	must(w.Service.Costs(w.Context(), sandbox.CostQuery{From: now, To: now}))(w)
+	_, err := w.Service.Costs(w.Context(),
+		sandbox.CostQuery{GroupBy: "colour", From: now, To: now.Add(-time.Second)})
+	w.wantError(err, sandbox.Invalid, "", "from", "group_by")
 }
 
 // near allows for the rounding of nano-dollars and microseconds.
@@ -330,10 +342,44 @@ func vanishedSandboxIsDrift(w *world) {
 func queryOfLLMCallsIsChecked(w *world) {
 	w.environment()
 	w.acquire(ann)
-	calls := must(w.Service.ListLLMCalls(w.Context(), sandbox.LLMCallQuery{LeaseID: annsLease, Before: w.Now(), Limit: 5}))(w)
+	calls := must(w.Service.ListLLMCalls(w.Context(), sandbox.LLMCallQuery{LeaseID: annsLease, Before: w.Now().Format(time.RFC3339Nano), Limit: 5}))(w)
 	if len(calls) != 0 {
 		w.Errorf("without a route there are the calls %+v", calls)
 	}
-	_, err := w.Service.ListLLMCalls(w.Context(), sandbox.LLMCallQuery{Limit: sandbox.MaxLLMCalls + 1})
-	w.wantError(err, sandbox.Invalid, "", "limit")
+	_, err := w.Service.ListLLMCalls(w.Context(),
+		sandbox.LLMCallQuery{Before: "yesterday", Limit: sandbox.MaxLLMCalls + 1})
+	w.wantError(err, sandbox.Invalid, "", "before", "limit")
+}
+
+// Pages list each call once, even if many began in one microsecond.
+func llmCallsOfOneMoment(w *world) {
+	w.environment(func(p *sandbox.PutEnvironment) {
+		p.SecretValues = map[string]sandbox.Secret{"model_key": "sk-none"}
+		p.LLM = map[string]sandbox.LLMRoute{"main": {
+			API: sandbox.LLMOpenAI, Credential: "model_key",
+			Models: map[string]sandbox.LLMModel{"small": {Input: sandbox.USD, Output: sandbox.USD}},
+		}}
+	})
+	l := w.acquire(ann)
+	var want []string
+	for i := range 5 {
+		want = append(want, fmt.Sprintf("c-%d", 5-i))
+		w.CallModels(game, sandbox.LLMCall{ID: fmt.Sprintf("c-%d", i+1), LeaseID: l.ID, Generation: l.Generation,
+			SandboxID: l.SandboxID, AgentDID: l.AgentDID, Route: "main", Model: "small", StartedAt: w.Now(),
+			EndedAt: w.Now(), Outcome: sandbox.LLMUnsent})
+	}
+	var got []string
+	for q := (sandbox.LLMCallQuery{LeaseID: l.ID, Limit: 2}); ; {
+		page := must(w.Service.ListLLMCalls(w.Context(), q))(w)
+		for _, c := range page {
+			got = append(got, c.ID)
+		}
+		if len(page) < q.Limit {
+			break
+		}
+		q.Before = page[len(page)-1].Cursor()
+	}
+	if !slices.Equal(got, want) {
+		w.Errorf("the pages list %q, want %q", got, want)
+	}
 }

@@ -209,12 +209,8 @@ func (c *Client) Costs(ctx context.Context, q sandbox.CostQuery) (r sandbox.Cost
 // ListLLMCalls implements service.Reports.
 func (c *Client) ListLLMCalls(ctx context.Context, q sandbox.LLMCallQuery) ([]sandbox.LLMCall, error) {
 	var page wire.LLMCallPage
-	before := ""
-	if !q.Before.IsZero() {
-		before = q.Before.Format(time.RFC3339Nano)
-	}
 	err := c.call(ctx, request{method: http.MethodGet, path: "/v1/llm-calls" + query(
-		"environment_id", q.EnvironmentID, "lease_id", q.LeaseID, "session", q.Session, "before", before,
+		"environment_id", q.EnvironmentID, "lease_id", q.LeaseID, "session", q.Session, "before", q.Before,
 		"limit", number(q.Limit),
 	)}, &page)
 	return page.Calls, err

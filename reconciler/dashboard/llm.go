@@ -1,8 +1,6 @@
 package dashboard
 
 import (
-	"time"
-
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/format"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -76,25 +74,24 @@ func callsOfLease(p *page) error {
 	return p.showLease("calls", "Models of "+h.AgentDID, h.Lease, v)
 }
 
-// calls returns the calls before the time in the URL, none unless isAny. here returns the URL of the page with another
-// time.
+// calls returns the calls before the cursor in the URL, none unless isAny. here returns the URL of the page with another
+// cursor.
 func (p *page) calls(isAny bool, environment, lease string, here func(before string) string) (v calls, err error) {
-	var before time.Time
-	if text := p.query("before"); text != "" {
-		if before, err = time.Parse(time.RFC3339Nano, text); err != nil {
-			return v, sandbox.InvalidFields("the page's URL",
-				[]sandbox.Field{{Name: "before", Problem: "must be a time such as 2026-11-24T20:00:00Z"}})
-		}
+	q := sandbox.LLMCallQuery{
+		EnvironmentID: environment, LeaseID: lease, Before: p.query("before"), Limit: callsPerPage,
+	}
+	if err := q.Validate(); err != nil {
+		return v, err
+	}
+	if q.Before != "" {
 		v.First = here("")
 	}
 	if !isAny {
 		return v, nil
 	}
-	v.Calls, err = p.service.ListLLMCalls(p.ctx, sandbox.LLMCallQuery{
-		EnvironmentID: environment, LeaseID: lease, Before: before, Limit: callsPerPage,
-	})
+	v.Calls, err = p.service.ListLLMCalls(p.ctx, q)
 	if len(v.Calls) == callsPerPage {
-		v.Earlier = here(v.Calls[callsPerPage-1].StartedAt.Format(time.RFC3339Nano))
+		v.Earlier = here(v.Calls[callsPerPage-1].Cursor())
 	}
 	return v, err
 }

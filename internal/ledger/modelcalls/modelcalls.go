@@ -288,7 +288,7 @@ func (repo Rows) Between(from, to micro.Time) ([]Call, error) {
 		sandbox.LLMRunning))
 }
 
-// List returns the latest calls.
+// List returns the latest calls that a valid query selects.
 func (repo Rows) List(q sandbox.LLMCallQuery) ([]Call, error) {
 	db := repo.db.Order("started_at DESC, id DESC").Limit(q.Limit)
 	if q.EnvironmentID != "" {
@@ -300,8 +300,12 @@ func (repo Rows) List(q sandbox.LLMCallQuery) ([]Call, error) {
 	if q.Session != "" {
 		db = db.Where("session = ?", q.Session)
 	}
-	if !q.Before.IsZero() {
-		db = db.Where("started_at < ?", micro.At(q.Before))
+	at, id, err := q.Last()
+	if err != nil {
+		return nil, err
+	}
+	if !at.IsZero() {
+		db = db.Where("(started_at, id) < (?, ?)", micro.At(at), id)
 	}
 	return storage.Find[Call](db)
 }

@@ -40,7 +40,7 @@ type eventsInput struct {
 	EnvironmentID string                `query:"environment_id"`
 	LeaseID       string                `query:"lease_id"`
 	SandboxID     string                `query:"sandbox_id"`
-	Type          string                `query:"type" doc:"A type, such as egress.denied, or a prefix, such as egress.*"`
+	Type          string                `query:"type" doc:"A type, such as egress.denied, or the start of some, such as egress.*"`
 	Labels        sandbox.LabelSelector `query:"labels" doc:"Only with these labels: key=value or key, separated by commas."`
 	FromSequence  int64                 `query:"from_sequence" doc:"Only events after this sequence of the sandbox, such as a lease's last_sequence; needs sandbox_id."`
 	AfterID       int64                 `query:"after_id" doc:"Only events after this one: next_after_id of the previous page, or the last_event_id of a lease, environment or ledger. 410 event_sequence_expired if an event after it was already purged."`

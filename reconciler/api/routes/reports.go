@@ -39,7 +39,7 @@ func costs(ctx context.Context, service service.Service, in *struct {
 	AgentDID string                `query:"agent_did"`
 	Labels   sandbox.LabelSelector `query:"labels" doc:"Only leases that have these labels now: key=value or key, separated by commas."`
 	From     time.Time             `query:"from" doc:"RFC 3339. Default: the first usage."`
-	To       time.Time             `query:"to" doc:"RFC 3339. Default: now. An earlier time gives the report of that time."`
+	To       time.Time             `query:"to" doc:"RFC 3339, not before from. Default: now. An earlier time gives the report of that time."`
 	GroupBy  sandbox.CostGroup     `query:"group_by" doc:"lease (default), environment, agent, day, month or label:<key>."`
 }) (*reply[sandbox.CostReport], error) {
 	report, err := service.Costs(ctx, sandbox.CostQuery{
@@ -72,11 +72,11 @@ func drift(ctx context.Context, service service.Service, in *driftInput) (*reply
 }
 
 type llmCallsInput struct {
-	EnvironmentID string    `query:"environment_id"`
-	LeaseID       string    `query:"lease_id"`
-	Session       string    `query:"session" doc:"Only calls of this session, as the agent itself says."`
-	Before        time.Time `query:"before" doc:"RFC 3339. Only calls that began before this time, such as started_at of the previous page's last call."`
-	Limit         int       `query:"limit" doc:"Page size, 1 to 1000. Default 100." minimum:"1" maximum:"1000"`
+	EnvironmentID string `query:"environment_id"`
+	LeaseID       string `query:"lease_id"`
+	Session       string `query:"session" doc:"Only calls of this session, as the agent itself says."`
+	Before        string `query:"before" doc:"next_before of the previous page. Or an RFC 3339 time: only calls that began before it."`
+	Limit         int    `query:"limit" doc:"Page size, 1 to 1000. Default 100." minimum:"1" maximum:"1000"`
 }
 
 // Touches returns the target of the request.
@@ -86,7 +86,11 @@ func llmCalls(ctx context.Context, service service.Service, in *llmCallsInput) (
 	calls, err := service.ListLLMCalls(ctx, sandbox.LLMCallQuery{
 		EnvironmentID: in.EnvironmentID, LeaseID: in.LeaseID, Session: in.Session, Before: in.Before, Limit: in.Limit,
 	})
-	return replyWith(wire.LLMCallPage{Calls: notNil(calls)}, err)
+	page := wire.LLMCallPage{Calls: notNil(calls)}
+	if n := len(calls); n > 0 && n >= cmp.Or(in.Limit, sandbox.DefaultLLMCalls) {
+		page.NextBefore = calls[n-1].Cursor()
+	}
+	return replyWith(page, err)
 }
 
 func deliveries(ctx context.Context, service service.Service, in *struct {

@@ -98,9 +98,11 @@ type DriftPage struct {
 	Findings []sandbox.DriftFinding `json:"findings" nullable:"false"`
 }
 
-// LLMCallPage is a list of model calls.
+// LLMCallPage is a page of model calls.
 type LLMCallPage struct {
 	Calls []sandbox.LLMCall `json:"calls" nullable:"false"`
+	// NextBefore is set when there may be more.
+	NextBefore string `json:"next_before,omitempty"`
 }
 
 // StatePage is a page of snapshots.

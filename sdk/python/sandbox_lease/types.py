@@ -816,6 +816,7 @@ class LLMCall(TypedDict):
 
 class LLMCallPage(TypedDict):
     calls: list[LLMCall]
+    next_before: NotRequired[str]
 
 
 class LLMLimits(TypedDict):

@@ -738,6 +738,7 @@ export interface LLMCall {
 
 export interface LLMCallPage {
   calls: LLMCall[];
+  next_before?: string;
 }
 
 export interface LLMLimits {
