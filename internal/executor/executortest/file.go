@@ -95,7 +95,8 @@ func fileWrite(t *testing.T, w *world, h driver.Handle) {
 	w.wantOutput(t, h, "cd one; cat target link out; cat \"$(printf '\\377')\"; [ -L link ] || echo replaced",
 		"precious\nnewnewany namereplaced\n")
 	wantError(t, w.write(t, h, "one/dir", "x", 0), sandbox.Invalid, "")
-	wantError(t, w.write(t, h, "one/target/below", "x", 0), sandbox.Failed, sandbox.ReasonWriteFailed)
+	wantError(t, w.write(t, h, "one/target/below", "x", 0), sandbox.Invalid, "")
+	wantError(t, w.write(t, h, "one/"+strings.Repeat("n", 256), "x", 0), sandbox.Invalid, "")
 
 	broken := sandbox.FileWrite{Path: "/workspace/one/large", Mode: 0o644}
 	why := errors.New("the wire was cut")
@@ -120,6 +121,8 @@ func fileRemove(t *testing.T, w *world, h driver.Handle) {
 	wantError(t, remove("/workspace/rm/full", false), sandbox.Conflict, sandbox.ReasonWriteFailed)
 	must(t, remove("/workspace/rm/full", true))
 	must(t, remove("/workspace/rm/link", true)) // removes the link, not its target
+	w.sh(t, h, "mkdir -p rm/locked/sub; touch rm/locked/sub/f; chmod 500 rm/locked/sub; chmod 600 rm/locked")
+	must(t, remove("/workspace/rm/locked", true))
 	w.wantOutput(t, h, "find rm | sort", "rm\nrm/kept\nrm/kept/f\n")
 	wantError(t, remove("/workspace/rm/f", false), sandbox.NotFound, sandbox.ReasonFileNotFound)
 	wantError(t, remove("/workspace/rm/f", true), sandbox.NotFound, sandbox.ReasonFileNotFound)

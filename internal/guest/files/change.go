@@ -24,7 +24,7 @@ func (w Worker) write(ctx context.Context, p string, mode fs.FileMode, in io.Rea
 		return err
 	}
 	defer root.Close()
-	if err := root.MkdirAll(path.Dir(rel), 0o755); err != nil {
+	if err := makeDir(root, path.Dir(rel)); err != nil {
 		return err
 	}
 	dir, name, err := openParent(root, rel)

@@ -30,7 +30,9 @@ func problem(err error) wire.Result {
 	switch {
 	case err == nil:
 		return wire.Result{}
-	case errors.Is(err, errRefused), isEscape(err), errors.Is(err, syscall.ELOOP):
+	case errors.Is(err, syscall.ENAMETOOLONG):
+		return wire.Result{Problem: wire.ProblemInvalid, Message: "a name is longer than 255 bytes: " + err.Error()}
+	case errors.Is(err, errRefused), isEscape(err), errors.Is(err, syscall.ELOOP), errors.Is(err, syscall.ENOTDIR):
 		return wire.Result{Problem: wire.ProblemInvalid, Message: err.Error()}
 	case errors.Is(err, fs.ErrNotExist):
 		return wire.Result{Problem: wire.ProblemNotFound, Message: err.Error()}
@@ -100,6 +102,15 @@ const openFlags = unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
 // forever if a pipe took the directory's place.
 func openDir(root *os.Root, rel string) (*os.File, error) {
 	return root.OpenFile(rel, os.O_RDONLY|unix.O_DIRECTORY|openFlags, 0)
+}
+
+// makeDir creates a directory below a root, with its parents.
+func makeDir(root *os.Root, rel string) error {
+	err := root.MkdirAll(rel, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return refuse("%s or a directory above it exists, and is not a directory", rel)
+	}
+	return err
 }
 
 // openParent opens the parent directory of a path below a root.

@@ -30,7 +30,7 @@ func (w Worker) unpack(ctx context.Context, dir string, in io.Reader) error {
 	if rel == "." {
 		return unpackInto(ctx, root, in)
 	}
-	if err := root.MkdirAll(rel, 0o755); err != nil {
+	if err := makeDir(root, rel); err != nil {
 		return err
 	}
 	d, err := openDir(root, rel)
@@ -93,7 +93,7 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 		return refuse("the path is longer than %d bytes", maxPath)
 	}
 	if parent := filepath.Dir(name); parent != u.parent {
-		if err := u.root.MkdirAll(parent, 0o755); err != nil {
+		if err := makeDir(u.root, parent); err != nil {
 			return err
 		}
 		u.parent = parent
@@ -125,7 +125,7 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 const maxDirs = 1 << 20
 
 func (u *unpacker) directory(name string, mode fs.FileMode, modified time.Time) error {
-	if err := u.root.MkdirAll(name, 0o755); err != nil {
+	if err := makeDir(u.root, name); err != nil {
 		return err
 	}
 	const overhead = 128 // approximate size of a map element
@@ -155,7 +155,7 @@ func (u *unpacker) file(name string, mode fs.FileMode, modified time.Time, conte
 		f, err = u.root.OpenFile(name, flags, mode|0o200)
 	}
 	if errors.Is(err, fs.ErrNotExist) { // the directory was removed meanwhile
-		if err := u.root.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		if err := makeDir(u.root, filepath.Dir(name)); err != nil {
 			return err
 		}
 		f, err = u.root.OpenFile(name, flags, mode|0o200)
@@ -182,6 +182,9 @@ func (u *unpacker) copy(f *os.File, content io.Reader) error {
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return refuse("the tar stream ends before the end of this file: send the whole stream again")
 		}
 		if err != nil {
 			return err

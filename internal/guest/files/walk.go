@@ -55,7 +55,7 @@ func inodeOf(s *unix.Stat_t) inode { return inode{uint64(s.Dev), s.Ino} } //noli
 type walker struct {
 	// visit is called for each file. It decides whether the walk enters a directory.
 	visit func(e entry) (enter bool, err error)
-	// lenient skips directories that may not be read; force first makes them accessible to their owner.
+	// lenient skips directories that may not be read; force first gives their owner all rights to them.
 	lenient, force bool
 	// rescan reads a directory again after each subdirectory.
 	rescan bool
@@ -139,25 +139,24 @@ func (w *walker) forgive(err error) error {
 }
 
 func (w *walker) open(e entry) (int, error) {
-	fd, err := openAt(e.dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
-	if !w.force || !errors.Is(err, fs.ErrPermission) {
-		return fd, err
-	}
-	if unlock(e.dir, e.name) != nil {
-		return fd, err // it belongs to another user
+	if w.force {
+		unlock(e.dir, e.name)
 	}
 	return openAt(e.dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// unlock makes a directory accessible to its owner. Fchmodat would follow a link that takes the directory's
-// place.
-func unlock(dir int, name string) error {
+// unlock gives a directory's owner all rights to it. A directory of another user stays as it is. Fchmodat would follow a
+// link that takes the directory's place.
+func unlock(dir int, name string) {
 	fd, err := openAt(dir, name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
-		return err
+		return
 	}
 	defer unix.Close(fd)
-	return os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700)
+	var s unix.Stat_t
+	if err := unix.Fstat(fd, &s); err == nil && s.Mode&0o700 != 0o700 {
+		_ = os.Chmod(fmt.Sprintf("/proc/self/fd/%d", fd), 0o700) // opening it fails if this was necessary
+	}
 }
 
 // push enters an open directory.
