@@ -160,6 +160,7 @@ type RunResult struct {
 	// Lease is the run's lease at its end, with its cost. It is destroyed, or expired if its backend could not
 	// be reached; the service then retries until the sandbox is gone.
 	Lease Lease
-	// Missing are the paths in Collect that did not exist or could not be read.
+	// Missing are the paths in Collect that did not exist or could not be read. If reading one broke off, such as at a
+	// file that the sandbox's user may not read, the stream has what came before it.
 	Missing []string
 }

@@ -100,20 +100,32 @@ func (v *Service) runIn(ctx context.Context, ref sandbox.LeaseRef,
 	return res, err
 }
 
-// collect writes paths as one tar stream, and returns the paths that match nothing or cannot be read.
+// collect writes paths as one tar stream, and returns the paths that match nothing or cannot be read completely.
 func (v *Service) collect(ctx context.Context, ref sandbox.LeaseRef,
 	r sandbox.RunRequest) (missing []string, err error) {
-	out := tar.NewWriter(r.Collected)
+	to := &collected{to: r.Collected}
+	out := tar.NewWriter(to)
 	for _, p := range r.Collect {
 		found, err := v.collectPath(ctx, ref, out, p)
-		if err != nil {
+		if err != nil && (to.err != nil || !isUnreadable(err)) {
 			return missing, err
 		}
-		if !found {
+		if err != nil || !found {
 			missing = append(missing, p)
 		}
 	}
 	return missing, lifecycle.AsError(out.Close())
+}
+
+// collected remembers the error of a writer. Only an error of the sandbox's files makes a path a missing one.
+type collected struct {
+	to  io.Writer
+	err error
+}
+
+func (c *collected) Write(p []byte) (n int, err error) {
+	n, c.err = c.to.Write(p)
+	return n, c.err
 }
 
 // collectPath writes a path, or everything that matches a pattern, and reports whether there was anything. It reads the
@@ -125,9 +137,6 @@ func (v *Service) collectPath(ctx context.Context, ref sandbox.LeaseRef, out *ta
 		matches = func(name string) bool { return underMatch(p, base, name) }
 	}
 	archive, err := v.ReadFiles(ctx, ref, base)
-	if isUnreadable(err) {
-		return false, nil
-	}
 	if err != nil {
 		return false, err
 	}
@@ -176,10 +185,19 @@ func appendArchive(out *tar.Writer, dir string, archive io.Reader,
 		if err := out.WriteHeader(h); err != nil {
 			return found, err
 		}
-		if _, err := io.Copy(out, entries); err != nil {
-			return found, err
+		if n, err := io.Copy(out, entries); err != nil {
+			_, padding := io.CopyN(out, zeros{}, h.Size-n) // so that other entries can follow
+			return found, errors.Join(err, padding)
 		}
 	}
+}
+
+// zeros is a reader without an end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }
 
 // endRun ends a run's lease, if it acquired one, even if the caller has left.

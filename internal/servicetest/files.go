@@ -122,26 +122,26 @@ func aFileIsWrittenAndRead(w *world) {
 	w.acquire(ann)
 	ref := sandbox.LeaseRef{ID: annsLease}
 	for _, content := range []string{"", "one line\n", strings.Repeat("0123456789\xff", 50_000)} {
-		w.write("maps/old & new/\xfe", content, 0o640)
-		if got := w.content("/workspace/maps/old & new/\xfe"); got != content {
+		w.write("maps/old & new/two\nlines \xfe", content, 0o640)
+		if got := w.content("/workspace/maps/old & new/two\nlines \xfe"); got != content {
 			w.Errorf("%d bytes came back as %d others", len(content), len(got))
 		}
 	}
-	info := must(w.Service.StatFile(w.Context(), ref, "maps/old & new/\xfe"))(w)
-	if info.Name != "\xfe" || info.Type != sandbox.FileRegular || info.Size != 550_000 || info.Mode != 0o640 ||
+	info := must(w.Service.StatFile(w.Context(), ref, "maps/old & new/two\nlines \xfe"))(w)
+	if info.Name != "two\nlines \xfe" || info.Type != sandbox.FileRegular || info.Size != 550_000 || info.Mode != 0o640 ||
 		info.ModifiedAt.IsZero() {
 		w.Errorf("it is described as %+v", info)
 	}
-	err := w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: "maps/old & new/\xfe", MaxBytes: 9},
+	err := w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: "maps/old & new/two\nlines \xfe", MaxBytes: 9},
 		strings.NewReader("ten bytes!"))
 	w.wantError(err, sandbox.Invalid, sandbox.ReasonResourceLimitExceeded)
 	w.wantError(w.Service.WriteFile(w.Context(), ref, sandbox.FileWrite{Path: "maps"}, strings.NewReader("x")),
 		sandbox.Invalid, "")
-	_, err = w.Service.ReadFile(w.Context(), ref, sandbox.FileRead{Path: "maps/old & new/\xfe", MaxBytes: 549_999})
+	_, err = w.Service.ReadFile(w.Context(), ref, sandbox.FileRead{Path: "maps/old & new/two\nlines \xfe", MaxBytes: 549_999})
 	w.wantError(err, sandbox.Invalid, sandbox.ReasonResourceLimitExceeded)
 	_, err = w.Service.ReadFile(w.Context(), ref, sandbox.FileRead{Path: "none"})
 	w.wantError(err, sandbox.NotFound, sandbox.ReasonFileNotFound)
-	if got := w.content("maps/old & new/\xfe"); len(got) != 550_000 {
+	if got := w.content("maps/old & new/two\nlines \xfe"); len(got) != 550_000 {
 		w.Errorf("after writes that failed it has %d bytes", len(got))
 	}
 }

@@ -18,6 +18,7 @@ var runTests = []test{
 	{"ARunMovesFilesInAndOut", aRunMovesFilesInAndOut},
 	{"ARunCollectsByPattern", aRunCollectsByPattern},
 	{"ARunCollectsHardLinksAsFiles", aRunCollectsHardLinksAsFiles},
+	{"ARunReportsAnUnreadableFile", aRunReportsAnUnreadableFile},
 	{"ARunHasASandboxOfItsOwnChoice", aRunHasASandboxOfItsOwnChoice},
 	{"ARunChoosesWhatThereIs", aRunChoosesWhatThereIs},
 	{"ARunStreams", aRunStreams},
@@ -130,6 +131,32 @@ func aRunCollectsByPattern(w *world) {
 	_, err := w.Service.Run(w.Context(), sandbox.RunRequest{EnvironmentID: game, ExecRequest: command("true"),
 		Collect: []string{"/etc/*", "a[", "../../etc/*"}, Collected: io.Discard})
 	w.wantError(err, sandbox.Invalid, "", "collect[0]", "collect[1]", "collect[2]")
+}
+
+// aRunReportsAnUnreadableFile: what a command leaves behind never costs the caller the command's result.
+func aRunReportsAnUnreadableFile(w *world) {
+	w.environment()
+	var sent, out bytes.Buffer
+	t := tar.NewWriter(&sent)
+	for _, h := range []tar.Header{
+		{Name: "out/a.txt", Mode: 0o644}, {Name: "out/b.txt", Mode: 0o200}, {Name: "other/c.txt", Mode: 0o644},
+	} {
+		if err := t.WriteHeader(&h); err != nil {
+			w.Fatal(err)
+		}
+	}
+	if err := t.Close(); err != nil {
+		w.Fatal(err)
+	}
+	r := w.run(sandbox.RunRequest{
+		ExecRequest: command("exit", "3"), Files: &sent, Collect: []string{"out", "other"}, Collected: &out,
+	})
+	if r.ExitCode != 3 || !slices.Equal(r.Missing, []string{"/workspace/out"}) {
+		w.Errorf("the run gave %+v", r)
+	}
+	if got, want := collected(w, &out), []string{"workspace/out/a.txt=", "workspace/other/c.txt="}; !slices.Equal(got, want) {
+		w.Errorf("collected %q, want %q", got, want)
+	}
 }
 
 // aRunCollectsHardLinksAsFiles collects one of two names of a file. A hard link to the other name would be broken.

@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"testing/iotest"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -95,19 +96,35 @@ func (x *fileAccess) CopyTo(ctx context.Context, h driver.Handle, dir string, st
 	return nil
 }
 
-// CopyFrom implements driver.Executor.
+// CopyFrom implements driver.Executor. The stream breaks off at a file that its owner may not read.
 func (x *fileAccess) CopyFrom(ctx context.Context, h driver.Handle, p string) (io.ReadCloser, error) {
 	b, err := x.running(ctx, OpExec, h)
 	if err != nil {
 		return nil, err
 	}
 	defer x.mu.Unlock()
-	stream, n, err := pack(b.files, p, path.Dir(p))
-	if err == nil && n == 0 {
+	files, end := maps.Clone(b.files), io.Reader(strings.NewReader(""))
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		f := files[name]
+		if (name == p || strings.HasPrefix(name, p+"/")) && f.header.Typeflag == tar.TypeReg && f.header.Mode&0o400 == 0 {
+			end = iotest.ErrReader(sandbox.Errorf(sandbox.Failed, "open %s: permission denied", name).
+				WithReason(sandbox.ReasonCopyFailed))
+			maps.DeleteFunc(files, func(other string, _ file) bool { return other >= name })
+			break
+		}
+	}
+	stream, n, err := pack(files, p, path.Dir(p))
+	if err == nil && n == 0 && len(files) == len(b.files) {
 		err = sandbox.Errorf(sandbox.NotFound, "there is no %s", p).WithReason(sandbox.ReasonFileNotFound)
 	}
-	return io.NopCloser(stream), err
+	if len(files) < len(b.files) {
+		stream.Truncate(max(stream.Len()-tarEnd, 0))
+	}
+	return io.NopCloser(io.MultiReader(stream, end)), err
 }
+
+// tarEnd is the size of what ends a tar stream, in bytes.
+const tarEnd = 2 * 512
 
 // pack returns a tar stream of p and everything under it, with names relative to a directory. It counts the entries.
 func pack(files map[string]file, p, relativeTo string) (*bytes.Buffer, int, error) {

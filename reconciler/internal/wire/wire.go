@@ -322,7 +322,7 @@ type RunSandbox struct {
 type RunResult struct {
 	ExecResult
 	Lease   sandbox.Lease `json:"lease" doc:"The lease of the run at its end, with its cost."`
-	Missing []string      `json:"missing,omitempty" doc:"Paths to collect that do not exist or cannot be read."`
+	Missing []string      `json:"missing,omitempty" doc:"Paths to collect that do not exist or cannot be read completely."`
 	// Files are the collected files. Streamed runs send them in lines.
 	Files []byte `json:"files,omitempty" doc:"The collected files, a tar stream in base64."`
 }

@@ -1414,7 +1414,7 @@ class RunResult(TypedDict):
     exec_id: NotRequired[str]
     # The collected files, a tar stream in base64.
     files: NotRequired[str]
-    # Paths to collect that do not exist or cannot be read.
+    # Paths to collect that do not exist or cannot be read completely.
     missing: NotRequired[list[str]]
     oom_killed: NotRequired[bool]
     stderr: NotRequired[str]

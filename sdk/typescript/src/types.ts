@@ -1292,7 +1292,7 @@ export interface RunResult {
   exec_id?: string;
   /** The collected files, a tar stream in base64. */
   files?: string;
-  /** Paths to collect that do not exist or cannot be read. */
+  /** Paths to collect that do not exist or cannot be read completely. */
   missing?: string[];
   oom_killed?: boolean;
   stderr?: string;
