@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -32,7 +33,11 @@ type Config struct {
 }
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
-type Service struct{ Config }
+type Service struct {
+	Config
+
+	ending sync.Map // ids of cancelled commands that this program ends
+}
 
 var (
 	_ lifecycle.Initializer = (*Service)(nil)
@@ -42,7 +47,7 @@ var (
 )
 
 // New returns a Service.
-func New(c Config) *Service { return &Service{c} }
+func New(c Config) *Service { return &Service{Config: c} }
 
 // useTTL is how long a running command keeps its lease awake without a follower. Within it, a restarted or another
 // process can take the command over after lifecycle.ClaimTTL.

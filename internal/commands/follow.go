@@ -2,6 +2,7 @@ package commands
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -114,13 +115,16 @@ func (c *command) goesOn(cause error, unheard bool) bool {
 	return !gone
 }
 
-// TakeOver follows commands whose process has died, and returns when to look again. The zero time means after the next
-// change.
+// TakeOver follows commands whose process has died, and ends those that were cancelled. It returns when to look again.
+// The zero time means after the next change. A command that it cannot take over does not keep it from the others.
 func (v *Service) TakeOver(ctx context.Context) (next time.Time, err error) {
-	var orphans []execs.Exec
+	var orphans, cancelled []execs.Exec
 	err = v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
 		at, err := execs.In(tx).NextOrphan()
 		if err != nil || at == micro.Never {
+			return err
+		}
+		if cancelled, err = execs.In(tx).CancelledExecs(v.Core.InReach(), takeOverBatch); err != nil {
 			return err
 		}
 		if at > tx.Now {
@@ -130,12 +134,56 @@ func (v *Service) TakeOver(ctx context.Context) (next time.Time, err error) {
 		orphans, err = execs.In(tx).OrphanedExecs(v.Core.InReach(), takeOverBatch)
 		return err
 	})
+	if err != nil {
+		return next, err
+	}
 	for i := range orphans {
-		if err == nil {
-			err = v.takeOver(ctx, orphans[i].ID)
+		if ctx.Err() == nil {
+			err = errors.Join(err, v.takeOver(ctx, orphans[i].ID))
 		}
 	}
+	for i := range cancelled {
+		v.endCancelled(&cancelled[i])
+	}
 	return next, err
+}
+
+const (
+	// endLimit bounds one request to end a cancelled command.
+	endLimit = time.Minute
+	// endPause is the pause after a request. The passes in between leave the command alone.
+	endPause = 5 * time.Second
+)
+
+// endCancelled begins to end a cancelled command, whose canceller may have left. It does not wait for the backend.
+func (v *Service) endCancelled(x *execs.Exec) {
+	if _, already := v.ending.LoadOrStore(x.ID, nil); already {
+		return
+	}
+	begun := v.Core.Background(func() {
+		defer v.ending.Delete(x.ID)
+		ctx, cancel := context.WithTimeout(v.Core.Life(), endLimit)
+		defer cancel()
+		var s *ledger.Sandbox
+		err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
+			s, err = lifecycle.MustSandbox(tx, x.SandboxID)
+			return err
+		})
+		if err == nil {
+			err = v.endExec(ctx, s, x)
+		}
+		if err != nil && v.Core.Life().Err() == nil {
+			v.Log.Warn("commands: ending a cancelled command; will retry", lifecycle.AboutLease(x.LeaseID, x.SandboxID),
+				"exec", x.ID, "error", err)
+		}
+		select {
+		case <-time.After(endPause):
+		case <-v.Core.Life().Done():
+		}
+	})
+	if !begun {
+		v.ending.Delete(x.ID)
+	}
 }
 
 // takeOver claims a command without a follower, and follows it. If its sandbox is being removed, it

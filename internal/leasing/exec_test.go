@@ -354,3 +354,29 @@ func TestACallerThatLeavesBeforeItsCommandBeginsGetsAnError(t *testing.T) {
 		}
 	})
 }
+
+func TestACancelWhoseCallerLeavesEndsTheCommand(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		never := sandbox.Duration(0)
+		w.environment(func(p *sandbox.PutEnvironment) { p.SleepAfter = &never })
+		w.acquire(ann)
+		x, err := w.engine.StartExec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{
+			Command: []string{"sleep", "1h"}, Timeout: sandbox.Duration(time.Hour), Detach: true,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.backend.Fault(fake.OpEndExec, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
+		defer cancel()
+		ref := sandbox.ExecRef{LeaseID: annLease, ID: x.ID}
+		_, err = w.engine.CancelExec(ctx, ref)
+		later(time.Second)
+		w.backend.Fault(fake.OpEndExec, nil)
+		later(5 * time.Minute)
+		if x, _ = w.engine.GetExec(w.Context(), ref); err == nil || x.State != sandbox.ExecCancelled {
+			t.Errorf("the caller left with %v, and 5 minutes later the command is %s", err, x.State)
+		}
+	})
+}

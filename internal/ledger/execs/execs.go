@@ -181,6 +181,14 @@ func (repo Rows) RunningExecs(sandboxID string) ([]Exec, error) {
 	return storage.Find[Exec](repo.db.Where("sandbox_id = ? AND state = 'running'", sandboxID).Order("sequence"))
 }
 
+// CancelledExecs returns up to limit running commands that must end. Their sandboxes are awake and on one of the given
+// instances.
+func (repo Rows) CancelledExecs(instances []string, limit int) ([]Exec, error) {
+	return storage.Find[Exec](repo.db.Omit("stdout_inline", "stderr_inline").Where("state = 'running' AND cancel_at > 0").
+		Where("EXISTS (SELECT 1 FROM sandboxes WHERE sandboxes.id = execs.sandbox_id AND phase = 'awake' AND desired = "+
+			"'present' AND instance IN ?)", instances).Order("cancel_at, id").Limit(limit))
+}
+
 // OrphanedExecs returns running commands without a follower, longest first, whose sandbox is on one of the
 // given instances or will be removed. It skips those of a sandbox that is being created: they belong to its
 // creator.
