@@ -66,6 +66,9 @@ func (s EnvironmentSpec) archiveFields() (f []Field) {
 		if clean, err := CleanPath(a.Target); err != nil || clean != a.Target || !Within(a.Target, WorkspaceRoot) {
 			bad("target", "must be /workspace or an absolute path below, not %q", a.Target)
 		}
+		if Within(a.Target, ConfigFile) {
+			bad("target", takesConfigFile)
+		}
 		for _, m := range s.Mounts {
 			if Within(a.Target, m.Target) {
 				bad("target", "is in the mount of %s", m.Target)

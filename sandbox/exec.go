@@ -22,6 +22,9 @@ const (
 // WorkspaceRoot is the directory in which commands start.
 const WorkspaceRoot = "/workspace"
 
+// ConfigFile is the file in every sandbox that says what its lease is. No setting puts another file there.
+const ConfigFile = WorkspaceRoot + "/config.json"
+
 // Roots are the only directories that the file API and working directories may use.
 var Roots = []string{WorkspaceRoot, "/data"}
 

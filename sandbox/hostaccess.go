@@ -125,6 +125,8 @@ func (a HostAccess) fields() (f []Field) {
 		}
 		if clean, err := CleanPath(c.Target); err != nil || clean != c.Target {
 			bad("copies", i, "target", fmt.Sprintf("must be an absolute path under /workspace or /data, not %q", c.Target))
+		} else if Within(c.Target, ConfigFile) {
+			bad("copies", i, "target", takesConfigFile)
 		}
 	}
 	return f
@@ -140,8 +142,10 @@ func sourceProblem(p string) string {
 // ownPaths are the system's own paths in a sandbox. No mount may hide them.
 var ownPaths = []string{
 	"/proc", "/sys", "/dev", "/run", "/tmp", "/etc", "/.sandbox", "/.sandbox-lease", "/.sandbox-egress",
-	"/.sandbox-channel", "/data",
+	"/.sandbox-channel", "/data", ConfigFile,
 }
+
+const takesConfigFile = "must not be " + ConfigFile + ", which describes the lease to the sandbox"
 
 func targetProblem(p string) string {
 	if problem := sourceProblem(p); problem != "" {

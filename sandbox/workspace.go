@@ -181,6 +181,8 @@ func (s EnvironmentSpec) workspaceFields() (f []Field) {
 	}
 	if problem := refProblem(w.BranchOf("agent", "environment", "lease", 1)); problem != "" {
 		bad("branch", "%s", problem)
+	} else if w.Branch == "HEAD" {
+		bad("branch", "must not be HEAD, which git accepts as the name of no branch")
 	} else if rest := removeAll(w.Branch, branchPlaceholders); strings.ContainsAny(rest, "{}") {
 		bad("branch", "may contain only the placeholders %s", strings.Join(branchPlaceholders, ", "))
 	}
@@ -204,6 +206,8 @@ func (s EnvironmentSpec) workspaceFields() (f []Field) {
 	if clean, err := CleanPath(w.Path); err != nil || clean != w.Path || !strings.HasPrefix(w.Path, WorkspaceRoot+"/") ||
 		strings.ContainsFunc(w.Path, isControl) {
 		bad("path", "must be an absolute path below /workspace, such as /workspace/repository, not %q", w.Path)
+	} else if Within(w.Path, ConfigFile) {
+		bad("path", takesConfigFile)
 	}
 	for _, m := range s.Mounts {
 		if Within(m.Target, w.Path) || Within(w.Path, m.Target) {

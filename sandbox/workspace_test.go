@@ -46,11 +46,12 @@ func TestWorkspacesAreChecked(t *testing.T) {
 		},
 		"git.credential_secret": {"other"},
 		"git.username":          {"a:b", "a\nb", strings.Repeat("x", 300)},
-		"branch":                {"{agent}/..", "{nobody}", "{agent", "-{agent}", "{agent}.lock", "a b"},
+		"branch":                {"{agent}/..", "{nobody}", "{agent", "-{agent}", "{agent}.lock", "a b", "HEAD"},
 		"on_end":                {"keep", "push"}, // without a prefix
 		"push_prefix":           {"../", "a b/", "/", "-", ".x/"},
 		"path": {
 			"/workspace", "/data/app", "/etc", "app", "/workspace/../etc", "/workspace/app/", "/workspace/a\nb", "/",
+			"/workspace/config.json", "/workspace/config.json/app",
 		},
 	} {
 		for _, v := range values {

@@ -135,7 +135,8 @@ func (c *Core) resting(ctx context.Context, t *Task) (context.Context, func()) {
 	return ctx, func() { stop(); cancel() }
 }
 
-var errEnded = sandbox.Errorf(sandbox.LeaseEnded, "the lease has ended meanwhile: acquire it again")
+var errEnded = sandbox.Errorf(sandbox.LeaseEnded,
+	"the lease has ended meanwhile: acquire it again; in Terraform, plan again")
 
 // unlessEnded returns errEnded if the end of the lease cancelled the step, or else the step's error.
 func unlessEnded(ctx context.Context, err error) error {

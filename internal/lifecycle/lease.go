@@ -47,7 +47,8 @@ func ErrEnded(s *ledger.Sandbox, held, now micro.Time) error {
 		end = *up
 	}
 	return sandbox.Errorf(sandbox.LeaseEnded,
-		"lease %s generation %d ended at %s by %s (%s): acquire it again to get its next generation",
+		"lease %s generation %d ended at %s by %s (%s): acquire it again to get its next generation; in "+
+			"Terraform, plan again",
 		s.Lease(), s.Generation, end.At.Time().Format(time.RFC3339), end.By, end.Reason)
 }
 

@@ -216,7 +216,7 @@ func (s Template) reown(in io.Reader, tw *tar.Writer, dir string) (n int, err er
 			return n, err
 		}
 		name := path.Join(dir, h.Name)
-		if name == dir || name == "workspace/config.json" {
+		if name == dir || name == sandbox.ConfigFile[1:] {
 			continue // the directory itself is ours, and so is config.json
 		}
 		if h.Typeflag == tar.TypeDir {
