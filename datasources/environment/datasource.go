@@ -131,7 +131,7 @@ func read(ctx context.Context, p *configured.Provider, m *Model) (diag.Diagnosti
 	if err != nil {
 		return nil, err
 	}
-	env, err := svc.GetEnvironment(ctx, m.Name.ValueString())
+	env, err := p.ReadEnvironment(ctx, svc, m.Name.ValueString())
 	if err != nil {
 		return nil, err
 	}

@@ -60,8 +60,8 @@ func (p *Provider) Siblings(ctx context.Context, svc service.Leases, environment
 	return l.leases, l.err
 }
 
-// Environment returns an environment as this run first read it. After an error, the next call reads again. Errors:
-// those of GetEnvironment.
+// Environment returns an environment as this run last read it, and reads it if this run has not. After an error, the
+// next call reads again. Errors: those of GetEnvironment.
 func (p *Provider) Environment(ctx context.Context, svc service.Environments, id string) (sandbox.Environment, error) {
 	p.observations.mu.Lock()
 	e := p.observations.of(id)
@@ -69,16 +69,33 @@ func (p *Provider) Environment(ctx context.Context, svc service.Environments, id
 	e.reads.Lock()
 	defer e.reads.Unlock()
 	if e.environment == nil {
-		env, err := svc.GetEnvironment(ctx, id)
-		if err != nil {
-			return sandbox.Environment{}, err
-		}
-		e.environment = &env
+		return e.read(ctx, svc, id)
 	}
 	return *e.environment, nil
 }
 
-// Read returns an environment as this run first read it. It returns false if this run has not read it.
+// ReadEnvironment reads an environment, also if this run has read it before. Errors: those of GetEnvironment.
+func (p *Provider) ReadEnvironment(ctx context.Context, svc service.Environments,
+	id string) (sandbox.Environment, error) {
+	p.observations.mu.Lock()
+	e := p.observations.of(id)
+	p.observations.mu.Unlock()
+	e.reads.Lock()
+	defer e.reads.Unlock()
+	return e.read(ctx, svc, id)
+}
+
+// read reads the environment. The caller holds reads.
+func (e *observed) read(ctx context.Context, svc service.Environments, id string) (sandbox.Environment, error) {
+	env, err := svc.GetEnvironment(ctx, id)
+	if err != nil {
+		return sandbox.Environment{}, err
+	}
+	e.environment = &env
+	return env, nil
+}
+
+// Read returns an environment as this run last read it. It returns false if this run has not read it.
 func (p *Provider) Read(environmentID string) (sandbox.Environment, bool) {
 	p.observations.mu.Lock()
 	e := p.observations.of(environmentID)

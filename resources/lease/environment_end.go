@@ -17,9 +17,11 @@ import (
 )
 
 // environmentEnd records the environment's status at the last refresh, for a lease that has ended: whether the
-// environment had ended, and whether its budget was spent. Terraform plans again as it applies, and the second plan
-// must equal the first. So both use the state, never the environment's current status.
+// environment had ended or was gone, and whether its budget was spent. Terraform plans again as it applies, and the
+// second plan must equal the first. So both use the state, never the environment's current status.
 type environmentEnd struct {
+	// Gone is set if the environment does not exist any more, or is being destroyed.
+	Gone bool `json:"gone,omitempty"`
 	// By is the last condition that ended the environment. It is empty while the environment is open.
 	By string `json:"by,omitempty"`
 	// All conditions that ended it.
@@ -34,8 +36,11 @@ type environmentEnd struct {
 // endOf returns the status of an environment.
 func endOf(env sandbox.Environment) environmentEnd {
 	end := environmentEnd{Epoch: env.Epoch}
-	if env.Status == sandbox.EnvironmentClosed {
+	switch env.Status {
+	case sandbox.EnvironmentClosed:
 		end.By, end.All, end.Conditions = env.EndedBy, env.EndConditions, env.WithDefaults().ExpiryConditions
+	case sandbox.EnvironmentDeleting, sandbox.EnvironmentDestroyed:
+		end.Gone = true
 	}
 	if env.BudgetUse != nil && env.BudgetUse.Reached(100) {
 		end.Spent = env.BudgetUse
@@ -93,15 +98,16 @@ func (e environmentEnd) spentNotice(environmentID, leaseID string) string {
 		environmentID, e.Spent.Spent, e.Spent.Monthly, e.Spent.Month, until, leaseID, until)
 }
 
-// keepEnvironmentEnd stores the environment's status. A missing environment counts as open: the plan creates it, or the
-// apply reports that it does not exist.
+// keepEnvironmentEnd stores the environment's status.
 func (r *Resource) keepEnvironmentEnd(ctx context.Context, svc service.Environments, id string,
 	in news.Private) diag.Diagnostics {
 	env, err := r.Provider.Environment(ctx, svc, id)
 	if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 		return diagnose.Failed("Reading Lease Failed", err, nil)
 	}
-	value, err := json.Marshal(endOf(env))
+	end := endOf(env)
+	end.Gone = end.Gone || err != nil
+	value, err := json.Marshal(end)
 	if err != nil {
 		panic(err) // texts and a number always encode
 	}

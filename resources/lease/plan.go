@@ -107,7 +107,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(object.Set(ctx, &resp.Plan, plan)...)
 }
 
-// checkEnvironment refuses to create a lease that its environment has ended for good. Otherwise the apply would fail
+// checkEnvironment refuses to create a lease that its environment, which has ended or is gone, does not grant. Otherwise the apply would fail
 // only after it has destroyed the lease that the new one replaces. It knows only what this run has read.
 func (r *Resource) checkEnvironment(ctx context.Context, planned tfsdk.Plan) (diags diag.Diagnostics) {
 	var environment types.String
@@ -118,6 +118,12 @@ func (r *Resource) checkEnvironment(ctx context.Context, planned tfsdk.Plan) (di
 	}
 	env, _ := r.Provider.Read(id)
 	end := endOf(env)
+	if end.Gone {
+		diags.AddAttributeError(path.Root("environment_id"), "Environment Was Destroyed", fmt.Sprintf(
+			"Environment %s is %s and grants no leases. Create the environment first. If this configuration creates it, let "+
+				"environment_id refer to it, so that the plan sees it first.", id, env.Status))
+		return diags
+	}
 	if end.By == "" { // most environments are open: read the full model only for an ended one
 		return diags
 	}
@@ -169,6 +175,15 @@ func (r *Resource) outlook(ctx context.Context, plan *Model, in news.Private) (o
 	id := plan.EnvironmentID.ValueString()
 	by, ends := end.ends(settings)
 	reopening := r.Provider.Reopening(id)
+	if end.Gone && reopening == configured.NotReopened {
+		if r.Provider.TellOnce("waits", id) {
+			diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
+				"Environment %s was destroyed. Nothing is planned for its leases whose on_expiry is recreate, such as %s. "+
+					"Create the environment again: the next plan leases their sandboxes again. Otherwise remove the leases from "+
+					"the configuration.", id, plan.ID.ValueString()))
+		}
+		return waits, diags
+	}
 	if ends && reopening == configured.MaybeReopened {
 		return unknown, diags
 	}
