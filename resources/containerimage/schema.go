@@ -74,7 +74,7 @@ func attributes() map[string]schema.Attribute {
 			PlanModifiers: []planmodifier.String{stringplanmodifier.RequiresReplace()},
 		},
 		"tags": schema.SetAttribute{
-			MarkdownDescription: "Tags of the image. Changed in place. Default: `[\"latest\"]`.",
+			MarkdownDescription: "Tags of the image, at least one. Changed in place. Default: `[\"latest\"]`.",
 			Optional:            true,
 			Computed:            true,
 			ElementType:         types.StringType,

@@ -110,7 +110,7 @@ func endpointAttribute() schema.SingleNestedAttribute {
 func commandAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
 		"command": schema.ListAttribute{
-			MarkdownDescription: "Program and arguments; no shell is involved.",
+			MarkdownDescription: "Program and arguments, at least one element; no shell is involved.",
 			Required:            true,
 			ElementType:         types.StringType,
 			Validators:          []validator.List{given.NoNulls{}},

@@ -72,7 +72,8 @@ func llmAttribute() schema.MapNestedAttribute {
 				Required:            true,
 			},
 			"models": schema.MapNestedAttribute{
-				MarkdownDescription: "Models that may be called, by the name that requests use, with their list prices.",
+				MarkdownDescription: "Models that may be called, at least one, by the name that requests use, with their list " +
+					"prices. At most 64.",
 				Required:            true,
 				Validators:          []validator.Map{given.NoNulls{}},
 				NestedObject:        schema.NestedAttributeObject{Attributes: llmModelAttributes()},

@@ -171,7 +171,7 @@ func leaseAttributes() map[string]schema.Attribute {
 		},
 		"expiry_conditions": schema.SetAttribute{
 			MarkdownDescription: "Conditions that end leases of this environment: dotted names such as `game.finished`. " +
-				"At most 32. " +
+				"At least one, at most 32. " +
 				defaultConditions(),
 			Optional:    true,
 			Computed:    true,

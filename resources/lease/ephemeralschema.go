@@ -77,8 +77,8 @@ func ephemeralAttributes() map[string]schema.Attribute {
 		"sleep_after":  span("Idle time after which the sandbox sleeps; `0s` turns sleep off. Needs a running reconciler."),
 		"max_lifetime": span("Time after the start at which the lease ends, however often it is renewed. `1s` to `8760h`."),
 		"expiry_conditions": schema.SetAttribute{
-			MarkdownDescription: "Conditions that end this lease, such as `task.complete`. At most 32. Default: those of the " +
-				"environment.",
+			MarkdownDescription: "Conditions that end this lease, such as `task.complete`. At least one, at most 32. " +
+				"Default: those of the environment.",
 			Optional:    true,
 			ElementType: types.StringType,
 			Validators:  []validator.Set{setvalidator.SizeAtLeast(1), given.NoNulls{}},

@@ -75,8 +75,8 @@ func attributes() map[string]schema.Attribute {
 				"If the lease has not ended, Terraform will destroy and recreate it.",
 				"If the lease has not ended, Terraform will destroy and recreate it.")),
 		"expiry_conditions": schema.SetAttribute{
-			MarkdownDescription: "Conditions that end this lease, such as `game.finished`. At most 32. Default: those of the " +
-				"environment.",
+			MarkdownDescription: "Conditions that end this lease, such as `game.finished`. At least one, at most 32. " +
+				"Default: those of the environment.",
 			Optional:    true,
 			ElementType: types.StringType,
 			Validators:  []validator.Set{setvalidator.SizeAtLeast(1), given.NoNulls{}},
