@@ -168,6 +168,20 @@ func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpe
 	return diags
 }
 
+// egress names the first attribute that only mode = "restricted" may have.
+func (n *Network) egress() string {
+	switch {
+	case !n.Allow.IsNull():
+		return "egress.allow"
+	case !n.PrivateCIDRs.IsNull():
+		return "egress.private_cidrs"
+	case !n.Credentials.IsNull():
+		return "egress.credentials"
+	default:
+		return "egress.authorities"
+	}
+}
+
 // expandCredentials returns the credentials without unknown values.
 func expandCredentials(ctx context.Context, of types.Map, diags *diag.Diagnostics) map[string]sandbox.EgressCredential {
 	if len(of.Elements()) == 0 {

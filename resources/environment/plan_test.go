@@ -250,6 +250,7 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{`sleep_mode = "nap"`, `sleep_mode must be pause or stop`},
 		{`expiry_conditions = ["finished"]`, `Every expiry condition must be a dotted name`},
 		{`expiry_conditions = []`, `at least 1 element`},
+		{`expiry_conditions = [for i in range(33) : "game.n${i}"]`, `expiry_conditions must be at most 32 conditions, not 33`},
 		{`env = { AGENT_DID = "x" }`, `The environment variable AGENT_DID is set by the system`},
 		{`env_passthrough = ["DATABASE_URL"]`, `env_passthrough "DATABASE_URL" is blocked in every sandbox`},
 		{"env = { HOUSE = \"x\" }\nenv_blocked = [\"house\"]", `The environment variable HOUSE is blocked by env_blocked`},
@@ -387,7 +388,22 @@ keep_disk = true`, `scheduling policy default, which has no snapshots`},
 		},
 		{
 			Config:      w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"", "mode = \"none\"\nallow = []", 1),
-			ExpectError: regexp.MustCompile(`What is allowed requires network "restricted"`),
+			ExpectError: regexp.MustCompile(`network.allow requires network.mode "restricted", not "none"`),
+		},
+		{
+			Config: w.Embedded() +
+				strings.Replace(minimal(w, ""), "mode = \"none\"", "mode = \"none\"\nprivate_cidrs = [\"10.0.0.0/8\"]", 1),
+			ExpectError: regexp.MustCompile(`network.private_cidrs requires network.mode "restricted", not "none"`),
+		},
+		{
+			Config: w.Embedded() + strings.Replace(minimal(w, `llm = { main = { api = "openai", credential = "key", `+
+				`price_source = "list", prices_as_of = "2026-11-24", models = {} } }`), "\"none\"", "\"full\"", 1),
+			ExpectError: regexp.MustCompile(`llm requires network.mode "restricted" or "none"`),
+		},
+		{
+			Config: w.Embedded() + strings.Replace(minimal(w, ""), "mode = \"none\"",
+				"private_cidrs = [for i in range(65) : \"10.0.${i}.0/24\"]", 1),
+			ExpectError: regexp.MustCompile(`network.private_cidrs must have at most 64 ranges, not 65`),
 		},
 		{
 			Config:      w.Embedded() + strings.Replace(minimal(w, ""), w.Name, "Catan 7", 1),

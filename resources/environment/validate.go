@@ -158,6 +158,10 @@ func restate(err error, m *Model) error {
 	for i := range restated.Fields {
 		f := &restated.Fields[i]
 		f.Problem = strings.ReplaceAll(f.Problem, "egress.", "network.")
+		f.Problem = strings.ReplaceAll(f.Problem, `network "`, `network.mode "`)
+		if f.Name == "egress" {
+			f.Name = m.Network.egress()
+		}
 		if p := m.WarmPool; p != nil && p.Size.IsUnknown() {
 			f.Problem = strings.Replace(f.Problem, "warm_pool.size (0)", "warm_pool.size", 1)
 		}
@@ -178,16 +182,16 @@ func place(field string) (path.Path, string, bool) {
 	case field == "network":
 		return path.Root("network").AtName("mode"), "The network mode", true
 	case field == "egress":
-		return path.Root("network").AtName("allow"), "What is allowed", true
+		return path.Root("network"), "network", true
+	case head == "egress" && !strings.ContainsAny(rest, ".["):
+		at := path.Root("network").AtName(rest)
+		return at, at.String(), true
 	case strings.HasPrefix(field, "egress.allow") && strings.Contains(field, "].ports"):
 		return path.Root("network").AtName("allow"), "The port of every allowed host", true
 	case strings.HasPrefix(field, "egress.allow"):
 		return path.Root("network").AtName("allow"), "Every allowed host", true
 	case strings.HasPrefix(field, "egress.credentials["):
 		at := locateCredential(strings.TrimPrefix(field, "egress.credentials["))
-		return at, at.String(), true
-	case head == "egress" && (rest == "credentials" || rest == "authorities"):
-		at := path.Root("network").AtName(rest)
 		return at, at.String(), true
 	case strings.HasPrefix(field, "egress.private_cidrs"):
 		return path.Root("network").AtName("private_cidrs"), "Every private range", true
@@ -215,7 +219,7 @@ func place(field string) (path.Path, string, bool) {
 		}
 		at := path.Root(head).AtMapKey(rest)
 		return at, at.String(), true
-	case strings.HasPrefix(field, "expiry_conditions"):
+	case strings.HasPrefix(field, "expiry_conditions["):
 		return path.Root("expiry_conditions"), "Every expiry condition", true
 	default:
 		at := locate(head, rest)

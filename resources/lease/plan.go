@@ -57,7 +57,7 @@ func validate(ctx context.Context, t Terms) diag.Diagnostics {
 // paths maps a field of the domain to its path and name in the configuration.
 func paths(field string) (path.Path, string, bool) {
 	field = strings.TrimPrefix(field, "settings.")
-	if strings.HasPrefix(field, "expiry_conditions") {
+	if strings.HasPrefix(field, "expiry_conditions[") {
 		return path.Root("expiry_conditions"), "Every expiry condition", true
 	}
 	return path.Root(field), field, true
