@@ -74,9 +74,9 @@ func llmAttribute() schema.MapNestedAttribute {
 			"models": schema.MapNestedAttribute{
 				MarkdownDescription: "Models that may be called, at least one, by the name that requests use, with their list " +
 					"prices. At most 64.",
-				Required:            true,
-				Validators:          []validator.Map{given.NoNulls{}},
-				NestedObject:        schema.NestedAttributeObject{Attributes: llmModelAttributes()},
+				Required:     true,
+				Validators:   []validator.Map{given.NoNulls{}},
+				NestedObject: schema.NestedAttributeObject{Attributes: llmModelAttributes()},
 			},
 			"price_source": schema.StringAttribute{
 				MarkdownDescription: "Where the prices are from, such as the address of a price list. Default: none.",
