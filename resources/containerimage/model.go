@@ -117,7 +117,7 @@ func (m *Model) undecided() bool { return m.Build != nil && m.Source != nil }
 
 // open reports whether the source is unknown and may become null: then the image of the state stays. state may be nil.
 func (m *Model) open(state *Model) bool {
-	return state != nil && !state.mirrored() && m.Build == nil && m.Source != nil && m.Source.unknown()
+	return state != nil && m.Build == nil && m.Source != nil && m.Source.unknown()
 }
 
 // adopted reports whether the image has neither build nor source. It was imported, and stays as it is.

@@ -54,16 +54,13 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	default:
 		plan.renew()
 	}
-	if state.movesOff(&plan) {
-		resp.RequiresReplace = append(resp.RequiresReplace, path.Root("push"))
-	}
 	resp.Diagnostics.Append(resp.Plan.Set(ctx, &plan)...)
 	spread.Back(req.Plan, &resp.Plan)
 }
 
 // checkOrigin refuses to create an image without a build or a source.
 func (m *Model) checkOrigin(state *Model) diag.Diagnostics {
-	stays := state != nil && (m.Name.IsUnknown() || m.Name.Equal(state.Name)) && !state.movesOff(m)
+	stays := state != nil && (m.Name.IsUnknown() || m.Name.Equal(state.Name))
 	if !m.adopted() || stays {
 		return nil
 	}
@@ -136,10 +133,21 @@ func (m *Model) has(ctx context.Context, place string) bool {
 	return false
 }
 
+// onlyOnEngine returns the model without its copy in a registry.
+func (m *Model) onlyOnEngine(ctx context.Context) (*Model, diag.Diagnostics) {
+	only, where := *m, []string(nil)
+	if m.has(ctx, onEngine) {
+		where = []string{onEngine}
+	}
+	set, diags := setOf(ctx, where)
+	only.Copies = set
+	return &only, diags
+}
+
 // keeps reports whether the image of a state is the planned one. m may be nil.
 func (m *Model) keeps(plan *Model) bool {
 	switch {
-	case m == nil || m.movesOff(plan) || plan.Push.IsUnknown():
+	case m == nil || plan.Push.IsUnknown():
 		return false
 	case plan.adopted():
 		return true
@@ -148,14 +156,6 @@ func (m *Model) keeps(plan *Model) bool {
 	default:
 		return m.Digest.ValueString() != "" && m.Digest.Equal(plan.Digest)
 	}
-}
-
-// movesOff reports whether the plan moves, or may move, the image of a state to or from the engine.
-func (m *Model) movesOff(plan *Model) bool {
-	if m == nil || m.Source == nil && m.Build == nil || plan.Push.IsUnknown() {
-		return false
-	}
-	return plan.mirrored() != m.mirrored() || plan.undecided() && plan.Push.ValueBool()
 }
 
 // renew plans a new image. It keeps what the plan already knows of it.
@@ -186,7 +186,7 @@ func (m *Model) keep(ctx context.Context, state *Model) {
 	case !state.has(ctx, onEngine):
 		m.ImageID, m.Instance = types.StringUnknown(), types.StringUnknown()
 	}
-	if m.Size.IsNull() { // the state of an earlier provider
+	if m.Size.IsNull() || m.mirrored() != state.mirrored() { // of an earlier provider, or of the other place
 		m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)
 	}
 	if m.Source == nil && m.Push.ValueBool() && state.has(ctx, inRegistry) {

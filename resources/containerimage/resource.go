@@ -179,8 +179,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	if !made {
 		return
 	}
-	_, dropped := split(had, want)
-	resp.Diagnostics.Append(r.leave(ctx, &m, &state, &config, dropped)...)
+	resp.Diagnostics.Append(r.leave(ctx, &m, &state, &config, had, want)...)
 	if !resp.Diagnostics.HasError() {
 		resp.Diagnostics.Append(r.prune(ctx, &m, &config)...)
 	}
@@ -189,19 +188,26 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 }
 
 // leave removes the tags and the image that the model no longer has.
-func (r *Resource) leave(ctx context.Context, m, state, config *Model, dropped []string) diag.Diagnostics {
+func (r *Resource) leave(ctx context.Context, m, state, config *Model, had, want []string) diag.Diagnostics {
 	c, _, diags := r.registries(ctx, config)
 	if diags.HasError() {
 		return diags
 	}
-	if !m.Push.ValueBool() && state.Push.ValueBool() { // pushed copies stay
-		state.Copies = m.Copies
+	engine, d := state.onlyOnEngine(ctx)
+	diags.Append(d...)
+	if m.mirrored() && m.OnDestroy.ValueString() != onDestroyKeep { // no new image takes the engine's tags over
+		_, d = r.untag(ctx, engine, had, c, supersededStays(onEngine))
+		diags.Append(d...)
+	}
+	if !m.Push.ValueBool() { // pushed copies stay
+		state = engine
 	}
 	superseded := !m.ImageID.Equal(state.ImageID) || !m.Digest.Equal(state.Digest)
 	failed := tagStays
 	if superseded {
 		failed = supersededStays(onEngine)
 	}
+	_, dropped := split(had, want)
 	left, d := r.untag(ctx, state, dropped, c, failed)
 	diags.Append(d...)
 	if superseded {

@@ -86,8 +86,8 @@ func attributes() map[string]schema.Attribute {
 		},
 		"push": schema.BoolAttribute{
 			MarkdownDescription: "Push every tag to the registry that `name` begins with. Other engines then get the image " +
-				"with `docker pull`, or `image_pull` of an environment. Changed in place for a build; `false` leaves what was " +
-				"pushed. **Changing it replaces an image that has a `source`.** Default: `false`.",
+				"with `docker pull`, or `image_pull` of an environment. Changed in place; `false` leaves what was pushed. " +
+				"Default: `false`.",
 			Optional: true,
 			Computed: true,
 			Default:  booldefault.StaticBool(false),
