@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
@@ -191,6 +192,10 @@ func (e *buildError) Error() string {
 func buildFailed(ctx context.Context, spec Spec, err error) error {
 	var failed *buildError
 	switch {
+	case errors.As(err, &failed) && slices.ContainsFunc(failed.tail, dockerapi.IsBaseByID):
+		return sandbox.Errorf(sandbox.Failed, "build image from %s: FROM names an image by its id, which BuildKit looks for "+
+			"on Docker Hub. Name it by a tag that it has on the engine, push it, or set the builder to classic: %w",
+			spec.Context, err)
 	case errors.As(err, &failed):
 		return sandbox.Errorf(sandbox.Failed, "build image from %s: %w", spec.Context, err)
 	case ctx.Err() != nil:

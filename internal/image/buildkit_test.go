@@ -161,3 +161,16 @@ func TestBuildKitTakesStepsOfOtherImages(t *testing.T) {
 		t.Errorf("the log is\n%s", text)
 	}
 }
+
+// BuildKit takes the id of an image in FROM for a name on Docker Hub. The error says what to do.
+func TestBuildKitSaysThatABaseHasNoName(t *testing.T) {
+	t.Parallel()
+	b := builder(t, engine(t))
+	base, _ := unique(t)
+	spec, _ := unique(t)
+	spec.Builder, spec.Inline = image.BuildKit, "FROM "+build(t, b, base)+"\n"
+	_, err := b.Build(t.Context(), spec, mustHash(t, spec), nil)
+	if sandbox.CodeOf(err) != sandbox.Failed || !strings.Contains(err.Error(), "Name it by a tag") {
+		t.Errorf("got %v", err)
+	}
+}

@@ -215,7 +215,8 @@ func buildAttribute() schema.Attribute {
 			},
 			"builder": schema.StringAttribute{
 				MarkdownDescription: "Builder: `buildkit` or `classic`. `classic` supports neither `RUN --mount` nor secrets. " +
-					"Not part of the hash: changing it builds nothing by itself. Changed in place. Default: `buildkit` where the " +
+					"`buildkit` takes no image id in `FROM`, such as the `reference` of an image that is not pushed. Not part of " +
+					"the hash: changing it builds nothing by itself. Changed in place. Default: `buildkit` where the " +
 					"engine has it (Docker 18.09 or newer, Linux), otherwise `classic`.",
 				Optional: true,
 				Validators: []validator.String{
