@@ -3,6 +3,7 @@ package lease_test
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -190,6 +191,39 @@ func TestAccKeptLeaseComesBackWithANewEpoch(t *testing.T) {
 					value("generation", knownvalue.Int64Exact(2)), value("status", text("active")),
 				},
 			},
+		},
+	})
+}
+
+// ends ends the lease between plan and apply.
+type ends struct{ w *providertest.World }
+
+func (e ends) CheckPlan(context.Context, plancheck.CheckPlanRequest, *plancheck.CheckPlanResponse) {
+	e.w.Condition(e.w.Service(), "agent.death", e.w.Name, agent)
+}
+
+// A lease that ends after it was planned is not renewed. The error says so in the words of Terraform, and the next
+// apply leases it again.
+func TestAccLeaseThatEndsBeforeItsRenewal(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	config := func(ttl string) string {
+		return w.Embedded() + leased(w, fmt.Sprintf("on_expiry = \"recreate\"\n  ttl = %q", ttl))
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             gone(w),
+		Steps: []resource.TestStep{
+			{Config: config("1h")},
+			{
+				Config:           config("2h"),
+				ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{ends{w}}},
+				ExpectError: regexp.MustCompile(`(?s)ended\s+by\s+condition:.*after\s+it\s+was\s+planned.*` +
+					`Run\s+Terraform\s+again`),
+			},
+			{Config: config("2h"), ConfigStateChecks: []statecheck.StateCheck{
+				value("generation", knownvalue.Int64Exact(2)), value("ttl", text("2h")),
+			}},
 		},
 	})
 }

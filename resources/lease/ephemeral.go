@@ -110,13 +110,12 @@ func (e *Ephemeral) Open(ctx context.Context, req ephemeral.OpenRequest, resp *e
 		Settings:      settings,
 	}
 	e.provider.Changed(sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID))
-	acquired, err := svc.Acquire(ctx, ask)
+	l, err := acquire(ctx, svc, ask, false)
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Partly(failed, err, paths, wayOut(err))...)
 		resp.Diagnostics.Append(takeBack(ctx, svc, ask)...)
 		return
 	}
-	l := acquired.Lease
 	if l.Status != sandbox.LeaseActive {
 		resp.Diagnostics.AddError(failed, fmt.Sprintf("Lease %s was acquired and ended at once by %s: %s. "+
 			"Run Terraform again once the cause is gone.",
@@ -178,7 +177,8 @@ func (e *Ephemeral) Renew(ctx context.Context, req ephemeral.RenewRequest, resp 
 	}
 	l, err := svc.Renew(ctx, sandbox.Renew{LeaseRef: h.Lease})
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed("Renewing Lease Failed", err, nil)...)
+		resp.Diagnostics.Append(renewFailed(ctx, svc, "Renewing Lease Failed", h.Lease.ID, "What uses it from here on "+
+			"fails. Run Terraform again, with a longer ttl or max_lifetime if its time was up.", err)...)
 		return
 	}
 	resp.RenewAt = renewAt(l)

@@ -299,7 +299,8 @@ func TestAccEphemeralLeaseIsRenewedByHalfOfItsTime(t *testing.T) {
 	renewed, err = s.server.RenewEphemeralResource(t.Context(),
 		&tfprotov6.RenewEphemeralResourceRequest{TypeName: "sandbox_lease", Private: open.Private})
 	w.Must(err)
-	if len(renewed.Diagnostics) != 1 || renewed.Diagnostics[0].Summary != "Renewing Lease Failed" {
+	if len(renewed.Diagnostics) != 1 || renewed.Diagnostics[0].Summary != "Renewing Lease Failed" ||
+		!strings.Contains(renewed.Diagnostics[0].Detail, "ended by release") {
 		t.Errorf("renewing a lease that has ended says %+v", renewed.Diagnostics)
 	}
 }

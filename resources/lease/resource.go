@@ -100,13 +100,19 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	resp.Diagnostics.Append(object.Set(ctx, &resp.State, m)...)
 }
 
-// acquire acquires the lease. If an earlier Create made it with other settings, acquire updates the settings.
+// acquire acquires the lease. If an earlier Create made it with other settings, acquire updates the settings. If the
+// lease ends while its sandbox starts, acquire returns its end.
 func acquire(ctx context.Context, svc service.Leases, ask sandbox.Acquire, resumed bool) (sandbox.Lease, error) {
 	acquired, err := svc.Acquire(ctx, ask)
 	if resumed && sandbox.ReasonOf(err) == sandbox.ReasonOtherSettings {
 		ref := sandbox.LeaseRef{ID: sandbox.LeaseID(ask.AgentDID, ask.EnvironmentID), Owner: ask.Owner}
 		if _, err = svc.Renew(ctx, sandbox.Renew{LeaseRef: ref, Settings: &ask.Settings}); err == nil {
 			acquired, err = svc.Acquire(ctx, ask) // waits until its sandbox is ready
+		}
+	}
+	if sandbox.CodeOf(err) == sandbox.LeaseEnded {
+		if l, ours := leftBehind(ctx, svc, ask); ours && !l.EndedAt.IsZero() {
+			return l, nil
 		}
 	}
 	return acquired.Lease, err
@@ -230,7 +236,8 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	r.Provider.Changed(m.ID.ValueString())
 	lease, err := svc.Renew(ctx, sandbox.Renew{LeaseRef: m.ref(), Settings: &settings})
 	if err != nil {
-		resp.Diagnostics.Append(diagnose.Failed(failed, err, paths)...)
+		resp.Diagnostics.Append(renewFailed(ctx, svc, failed, m.ID.ValueString(), "That was after it was planned, so its "+
+			"settings did not change. Run Terraform again: what it plans follows on_expiry.", err)...)
 		return
 	}
 	// The other planned values equal the state's. The next Read reports what changes meanwhile.
@@ -257,8 +264,7 @@ func (r *Resource) leaseAgain(ctx context.Context, m, state *Model, settings san
 		Owner:         m.Owner.ValueString(),
 		Settings:      settings,
 	}
-	acquired, err := svc.Acquire(ctx, ask)
-	switch l := acquired.Lease; {
+	switch l, err := acquire(ctx, svc, ask, false); {
 	case err != nil:
 		if left, ours := leftBehind(ctx, svc, ask); ours && left.EndedAt.IsZero() &&
 			left.Generation != state.Generation.ValueInt64() {

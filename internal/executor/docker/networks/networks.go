@@ -136,8 +136,8 @@ func (ns *Networks) Open(ctx context.Context, spec driver.SandboxSpec) (string, 
 // network uses.
 func (ns *Networks) usedUp(h driver.Handle, refused map[netip.Prefix]error) error {
 	err := sandbox.Errorf(sandbox.CapacityExceeded, "docker: sandbox %s: the pool %s has no free subnet on engine "+
-		"%s; it has room for %d sandboxes with network full; end some, or set a larger docker.network_pool of the "+
-		"provider, or of a reconciler --network-pool",
+		"%s; it has room for %d sandboxes with network full; end some, or set a larger pool (sandbox serve "+
+		"--network-pool, or docker.network_pool of the provider)",
 		h.SandboxID, ns.pool, h.Instance, subnetsOf(ns.pool))
 	if len(refused) == 0 {
 		return err
