@@ -9,7 +9,6 @@ import (
 	"github.com/hashicorp/terraform-plugin-go/tfprotov6"
 )
 
-
 // A list, set or map may be empty, unless its description says that it must not be.
 func TestDescriptionsSayWhatMustNotBeEmpty(t *testing.T) {
 	t.Parallel()

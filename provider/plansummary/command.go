@@ -3,7 +3,9 @@
 package plansummary
 
 import (
+	"bytes"
 	"io"
+	"os"
 
 	tfjson "github.com/hashicorp/terraform-json"
 	"github.com/spf13/cobra"
@@ -11,19 +13,21 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// NewCommand returns the command plan-summary, which reads a plan from its standard input.
+// NewCommand returns the command plan-summary, which reads a plan from a file or from its standard input.
 func NewCommand() *cobra.Command {
 	failOnDrift := false
 	cmd := &cobra.Command{
-		Use:   "plan-summary",
+		Use:   "plan-summary [FILE]",
 		Short: "Summarize the cost changes, drift and ended leases of a Terraform plan as Markdown",
+		Long: "Summarize the cost changes, drift and ended leases of a Terraform plan as Markdown.\n\n" +
+			"The plan is the JSON that terraform show -json writes about a saved plan. It is in FILE, or on standard input.",
 		Example: "  terraform plan -out=planned\n" +
 			"  terraform show -json planned | sandbox plan-summary --fail-on-drift",
-		Args:          cobra.NoArgs,
+		Args:          atMostOneFile,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			plan, err := read(cmd.InOrStdin())
+		RunE: func(cmd *cobra.Command, args []string) error {
+			plan, err := read(cmd.InOrStdin(), args)
 			if err != nil {
 				return err
 			}
@@ -42,18 +46,33 @@ func NewCommand() *cobra.Command {
 	return cmd
 }
 
-// read decodes a plan. Errors: Invalid.
-func read(in io.Reader) (*tfjson.Plan, error) {
-	const next = "pipe in the output of terraform show -json for a saved plan"
-	text, err := io.ReadAll(in)
+func atMostOneFile(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return sandbox.Errorf(sandbox.Invalid, "%s takes at most one file, not %d; see --help", cmd.CommandPath(), len(args))
+	}
+	return nil
+}
+
+// read decodes the plan in the file that args name, or in the input. Errors: Invalid.
+func read(in io.Reader, args []string) (*tfjson.Plan, error) {
+	from, next := "standard input", "pipe in the output of terraform show -json for a saved plan"
+	load := func() ([]byte, error) { return io.ReadAll(in) }
+	if len(args) > 0 {
+		from = args[0]
+		load = func() ([]byte, error) { return os.ReadFile(from) }
+	}
+	text, err := load()
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from standard input: %w: %s", err, next)
+		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from %s: %w: %s", from, err, next)
+	}
+	if bytes.HasPrefix(text, []byte("PK")) && len(args) > 0 { // a saved plan is a ZIP archive
+		return nil, sandbox.Errorf(sandbox.Invalid, "%s is a saved plan, not its JSON: run terraform show -json %[1]s | "+
+			"sandbox plan-summary", from)
 	}
 	plan := &tfjson.Plan{}
 	plan.UseJSONNumber(true)
 	if err := plan.UnmarshalJSON(text); err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from standard input, of %d bytes: %w: %s",
-			len(text), err, next)
+		return nil, sandbox.Errorf(sandbox.Invalid, "read a plan from %s, of %d bytes: %w: %s", from, len(text), err, next)
 	}
 	return plan, nil
 }

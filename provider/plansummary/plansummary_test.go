@@ -3,6 +3,8 @@ package plansummary_test
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -238,5 +240,36 @@ func TestWhatIsNoPlanIsRefused(t *testing.T) {
 		if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "terraform show -json") {
 			t.Errorf("%q: %v", text, err)
 		}
+	}
+}
+
+// A plan may be in a file. A saved plan is not JSON yet, and the error says how it becomes JSON.
+func TestAPlanMayBeInAFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		name = filepath.Join(dir, name)
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return name
+	}
+	got, err := summarize(t, "no plan", file("plan.json", plan(
+		object("sandbox_environment", "a", `{"actions": ["create"], "before": null, "after": {}}`), "")))
+	if err != nil || !strings.Contains(got, "sandbox_environment.a") {
+		t.Errorf("of a file it says %s (%v)", got, err)
+	}
+	saved := file("planned", "PK\x03\x04...")
+	for name, want := range map[string]string{
+		saved:                         "terraform show -json " + saved,
+		filepath.Join(dir, "nowhere"): "no such file",
+		file("text", "no plan"):       "pipe in the output of terraform show -json",
+	} {
+		if _, err := summarize(t, "", name); sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), want) {
+			t.Errorf("of %s it says %v", name, err)
+		}
+	}
+	if _, err := summarize(t, "", "a", "b"); sandbox.CodeOf(err) != sandbox.Invalid {
+		t.Errorf("of two files it says %v", err)
 	}
 }

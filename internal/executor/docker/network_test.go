@@ -193,7 +193,8 @@ func TestANetworkPoolIsSharedUntilItIsUsedUp(t *testing.T) {
 	}
 	for _, err := range refused {
 		wantCode(t, err, sandbox.CapacityExceeded)
-		if text := err.Error(); !strings.Contains(text, pool.String()) || !strings.Contains(text, "--network-pool") {
+		if text := err.Error(); !strings.Contains(text, pool.String()) || !strings.Contains(text, "--network-pool") ||
+			!strings.Contains(text, "docker.network_pool") {
 			t.Errorf("the error does not say what to do: %v", err)
 		}
 	}
