@@ -100,6 +100,8 @@ func kept(was, is sandbox.EnvironmentSpec) (changed []string) {
 		{"image", was.Image, is.Image},
 		{"resources", was.Resources, is.Resources},
 		{"network.mode", was.Network, is.Network},
+		{"network.credentials", hasCredentials(was), hasCredentials(was) || hasCredentials(is)},
+		{"llm", was.LLMProtocols(), is.LLMProtocols()},
 		{"env", was.Env, is.Env},
 		{"env_passthrough", was.EnvPassthrough, is.EnvPassthrough},
 		{"mount", was.Mounts, is.Mounts},
@@ -108,6 +110,8 @@ func kept(was, is sandbox.EnvironmentSpec) (changed []string) {
 		{"workspace", was.Workspace, is.Workspace},
 		{"companions", was.Companions, is.Companions},
 		{"confinement", was.Confinement, is.Confinement},
+		{"state", was.Snapshot != nil, is.Snapshot != nil},
+		{"state.scope", scope(was, is), scope(is, was)},
 		{"initial_state", was.InitialData, is.InitialData},
 		{"skills", was.Skills, is.Skills},
 		{"builtin_tools", was.BuiltinTools, is.BuiltinTools},
@@ -122,6 +126,18 @@ func kept(was, is sandbox.EnvironmentSpec) (changed []string) {
 		}
 	}
 	return changed
+}
+
+// hasCredentials reports whether the environment has credentials of hosts. Then its sandboxes begin with the authority
+// of its gateway.
+func hasCredentials(s sandbox.EnvironmentSpec) bool { return len(s.EgressRules().Credentials) > 0 }
+
+// scope returns the scope of the snapshots, "" unless both specifications have snapshots.
+func scope(of, other sandbox.EnvironmentSpec) sandbox.SnapshotScope {
+	if of.Snapshot == nil || other.Snapshot == nil {
+		return ""
+	}
+	return of.Snapshot.Scope
 }
 
 // hasNone reports whether a map or list has no elements. Nil and empty mean the same here.

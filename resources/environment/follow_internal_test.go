@@ -11,7 +11,7 @@ import (
 func TestWhatLivingSandboxesKeep(t *testing.T) {
 	t.Parallel()
 	was := sandbox.EnvironmentSpec{
-		Image: "player:1", Network: sandbox.NetworkRestricted, Env: map[string]string{},
+		Image: "player:1", Network: sandbox.NetworkRestricted, Env: map[string]string{}, Snapshot: &sandbox.SnapshotSpec{},
 	}
 	for name, change := range map[string]func(*sandbox.EnvironmentSpec){
 		"image":        func(s *sandbox.EnvironmentSpec) { s.Image = "player:2" },
@@ -19,7 +19,17 @@ func TestWhatLivingSandboxesKeep(t *testing.T) {
 		"resources":    func(s *sandbox.EnvironmentSpec) { s.Resources.MemoryMB = 1024 },
 		"env":          func(s *sandbox.EnvironmentSpec) { s.Env = map[string]string{"A": "b"} },
 		"sleep_mode":   func(s *sandbox.EnvironmentSpec) { s.SleepMode = sandbox.SleepStop },
-		"":             follows,
+		"state.scope":  func(s *sandbox.EnvironmentSpec) { s.Snapshot = &sandbox.SnapshotSpec{Scope: sandbox.ScopeAgent} },
+		"llm": func(s *sandbox.EnvironmentSpec) {
+			s.LLM = map[string]sandbox.LLMRoute{"main": {API: sandbox.LLMOpenAI}}
+		},
+		"state": func(s *sandbox.EnvironmentSpec) { s.Snapshot = nil },
+		"network.credentials": func(s *sandbox.EnvironmentSpec) {
+			egress := sandbox.DefaultEgress()
+			egress.Credentials = map[string]sandbox.EgressCredential{"github.com": {Secret: "token"}}
+			s.Egress = &egress
+		},
+		"": follows,
 	} {
 		is := was
 		change(&is)
@@ -36,6 +46,7 @@ func follows(s *sandbox.EnvironmentSpec) {
 	egress.Allow = nil
 	s.Egress, s.TTL, s.Labels, s.Env = &egress, sandbox.DefaultTTL/2, map[string]string{"a": "b"}, nil
 	s.ExpiryConditions, s.Secrets = []string{"game.over"}, []string{"key"}
+	s.Snapshot = &sandbox.SnapshotSpec{SizeLimitMB: 8}
 }
 
 func TestLeasesThatAChangeDoesNotLeaveBehind(t *testing.T) {

@@ -55,7 +55,8 @@ func llmAttribute() schema.MapNestedAttribute {
 		MarkdownDescription: "Routes to models, by name: 1 to 32 lower-case letters, digits and `-`. A program in a " +
 			"sandbox calls the address in `LLM_<NAME>_URL` without a key, with `network` `none` too. The environment's " +
 			"gateway adds the key, and records the tokens and the cost of each call as the upstream reports them; see the " +
-			"[guide on models](../guides/models.md). Not with `network` `full`. Changed in place. Default: none.",
+			"[guide on models](../guides/models.md). Not with `network` `full`. Changed in place; running sandboxes " +
+			"keep the addresses that they began with. Default: none.",
 		NestedObject: schema.NestedAttributeObject{Attributes: map[string]schema.Attribute{
 			"api": schema.StringAttribute{
 				MarkdownDescription: "Protocol of the upstream: `openai`, `anthropic` or `openrouter`.",

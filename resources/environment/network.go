@@ -126,7 +126,7 @@ func credentialsAttribute() schema.MapNestedAttribute {
 	return schema.MapNestedAttribute{
 		MarkdownDescription: "Credentials that the gateway adds to requests to allowed hosts, by host, such as " +
 			"`github.com`. It ends the TLS of these connections itself, with an authority that only the environment's " +
-			"sandboxes trust. Leases that began before a host had a credential reach it without. See the " +
+			"sandboxes trust. Leases that began before there were any reach the hosts without. See the " +
 			"[guide on security](../guides/security.md). Docker only. Changed in place. Default: none.",
 		Optional:   true,
 		Validators: []validator.Map{given.NoNulls{}},
