@@ -189,7 +189,8 @@ func (m *Model) keep(ctx context.Context, state *Model) {
 	if m.Size.IsNull() || m.mirrored() != state.mirrored() { // of an earlier provider, or of the other place
 		m.Size, m.Layers = types.Int64Unknown(), types.ListUnknown(types.StringType)
 	}
-	if m.Source == nil && m.Push.ValueBool() && state.has(ctx, inRegistry) {
+	// The engine pushes what it has pushed before under the same digest, but not what it pulls from several platforms.
+	if m.Source == nil && m.Push.ValueBool() && state.has(ctx, inRegistry) && !state.mirrored() {
 		m.Digest = state.Digest
 	}
 	m.setReference()

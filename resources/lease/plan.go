@@ -192,7 +192,7 @@ func (r *Resource) outlook(ctx context.Context, plan *Model, in news.Private) (o
 			diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
 				"Environment %s ended by %s and grants no leases that %s would end. Nothing is planned for its leases whose "+
 					"on_expiry is recreate, such as %s. Raise the environment's epoch to %d: the same apply reopens it and leases "+
-					"their sandboxes again.", id, by, by, plan.ID.ValueString(), end.Epoch+1))
+					"their sandboxes again. For a lease whose environment_id is a literal, the next apply does so.", id, by, by, plan.ID.ValueString(), end.Epoch+1))
 		}
 		return waits, diags
 	}
