@@ -173,3 +173,62 @@ func TestLeasesEndOnAFullDisk(t *testing.T) {
 		w.acquire(ann)
 	})
 }
+
+// TestACommandRunsOnOnAFullDisk fills the disk while a command runs for longer than the ttl of its lease. A use keeps a
+// lease active, also while the ledger has no room for more.
+func TestACommandRunsOnOnAFullDisk(t *testing.T) {
+	dir, _ := smallDisk(t, "32m")
+	inWorldOn(t, "sqlite://"+filepath.Join(dir, "ledger.db"), func(w *world) {
+		w.close()
+		w.reserve = 8 << 20
+		w.open()
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) {
+			soon := sandbox.Duration(time.Minute)
+			p.Type, p.TTL, p.SleepAfter = sandbox.TypeRPG, sandbox.Duration(10*time.Minute), &soon
+		})
+		w.acquire(ann)
+		w.start(sandbox.ExecRequest{Command: []string{"sleep", "30m"}, Timeout: sandbox.Duration(time.Hour)})
+		filler := filepath.Join(dir, "filler")
+		ledgertest.FillDisk(t, filler)
+		w.acquireUntilRefused()
+		for range 20 {
+			later(time.Minute)
+			l := w.lease(annLease)
+			w.want(l, sandbox.LeaseActive, "")
+			if l.Phase != sandbox.PhaseAwake {
+				t.Fatalf("its sandbox is %s while a command runs", l.Phase)
+			}
+		}
+		if err := os.Remove(filler); err != nil {
+			t.Fatal(err)
+		}
+		later(21 * time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByTTL)
+	})
+}
+
+// TestABudgetEndsLeasesOnAFullDisk fills the disk before a budget is spent.
+func TestABudgetEndsLeasesOnAFullDisk(t *testing.T) {
+	dir, _ := smallDisk(t, "16m")
+	inWorldOn(t, "sqlite://"+filepath.Join(dir, "ledger.db"), func(w *world) {
+		w.close()
+		w.reserve = 2 << 20
+		w.open()
+		w.startLoop()
+		w.environment(awakeFor(48*time.Hour), func(p *sandbox.PutEnvironment) {
+			p.Type, p.Budget = sandbox.TypeRPG, &sandbox.Budget{Monthly: 60_048_000} // six hours
+			p.Resources, _ = sandbox.ResourcesOf("basic")                            // $0.010008 an hour
+		})
+		w.acquire(ann)
+		ledgertest.FillDisk(t, filepath.Join(dir, "filler"))
+		_, err := w.engine.Acquire(w.Context(), sandbox.Acquire{AgentDID: bob, EnvironmentID: game, Owner: "test"})
+		if sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Fatalf("an acquire on a full disk returned %v", err)
+		}
+		later(5 * time.Hour)
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+		later(time.Hour + 10*time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByBudget)
+	})
+}

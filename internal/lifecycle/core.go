@@ -11,6 +11,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -160,9 +161,11 @@ const (
 	HeartbeatEvery = 2 * time.Second
 )
 
-// heartbeat extends this process's claims and holds while it lives.
+// heartbeat extends this process's claims and holds while it lives. Without it, a full disk would end the leases that
+// are in use.
 func (c *Core) heartbeat() {
 	defer c.wg.Done()
+	ctx := storage.Essential(c.life)
 	tick := time.NewTicker(HeartbeatEvery)
 	defer tick.Stop()
 	for {
@@ -178,7 +181,7 @@ func (c *Core) heartbeat() {
 		if len(claims)+len(holds)+len(extensions) == 0 {
 			continue
 		}
-		err := c.store.Write(c.life, func(tx *ledger.Tx) error {
+		err := c.store.Write(ctx, func(tx *ledger.Tx) error {
 			until := tx.Now.Add(micro.SpanOf(ClaimTTL))
 			if err := tx.ExtendClaims(claims, until); err != nil {
 				return err
