@@ -154,8 +154,8 @@ func (v *Service) addParts(c Config) {
 	v.pools = warmpool.New(warmpool.Config{
 		Store: c.Store, NewSandbox: v.newSandbox, End: v.End, Spent: billing.IsSpent,
 	})
-	v.snapshots = snapshots.New(
-		snapshots.Config{Ledger: c.Store, Objects: c.Objects, Life: v.Life(), Uses: v.HoldsFor, Log: c.Logger})
+	v.snapshots = snapshots.New(snapshots.Config{Core: v.Core, Ledger: c.Store, Objects: c.Objects, Life: v.Life(),
+		Uses: v.HoldsFor, Log: c.Logger})
 	v.archives = archives.New(archives.Config{Core: v.Core, Secrets: v.secrets, Store: c.Mirrors, Life: v.Life(),
 		Log: c.Logger})
 	v.outputs = output.New(output.Config{Ledger: c.Store, Objects: c.Objects, Bounds: c.KeptOutput})

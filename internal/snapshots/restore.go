@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -56,11 +57,18 @@ func (v *Service) fill(ctx context.Context, t *lifecycle.Step, spec sandbox.Envi
 	if saved == nil {
 		return t.On.CopyTo(ctx, t.Handle, sandbox.DataDir, seedTar(spec.InitialData, spec.Skills))
 	}
-	if err := v.restore(ctx, t, saved); err != nil {
+	wanted, stop := v.Core.WhileWanted(ctx, t.Row.ID, errUnwanted)
+	defer stop()
+	if err := v.restore(wanted, t, saved); errors.Is(context.Cause(wanted), errUnwanted) {
+		return errUnwanted
+	} else if err != nil {
 		return err
 	}
 	return t.On.CopyTo(ctx, t.Handle, sandbox.DataDir, seedTar(nil, spec.Skills))
 }
+
+// errUnwanted: the lease ended before its snapshot was restored.
+var errUnwanted = sandbox.Errorf(sandbox.Failed, "the lease ended before its snapshot was restored")
 
 // restored records what a generation starts with.
 func restored(tx *ledger.Tx, s *ledger.Sandbox, saved *bucketobjects.Snapshot) error {

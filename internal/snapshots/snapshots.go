@@ -22,6 +22,7 @@ type Store interface {
 
 // Config configures a Service. All fields except Objects are required.
 type Config struct {
+	Core   *lifecycle.Core
 	Ledger *ledger.Store
 	// Objects stores the archives. Without it, environments cannot keep snapshots.
 	Objects Store

@@ -1,0 +1,43 @@
+package leasing_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
+)
+
+// The bucket hangs while a lease begins with its snapshot. A caller that ends the lease does not wait for the bucket,
+// and the snapshot stays.
+func TestALeaseEndsWhileItsSnapshotIsBeingRestored(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(kept())
+		w.startLoop()
+		w.write(w.acquire(ann).ID, "chapter 1")
+		w.die()
+		later(time.Minute)
+		hang := make(chan struct{})
+		w.bucket.fault(func(ctx context.Context) error {
+			close(hang)
+			<-ctx.Done()
+			return sandbox.Errorf(sandbox.Unavailable, "the bucket: %w", ctx.Err())
+		})
+		_, err := w.engine.Acquire(w.Context(),
+			sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		<-hang
+		w.bucket.fault(nil)
+		began := time.Now()
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the lease was gone %s after its release", took)
+		}
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+		w.remembers(w.acquire(ann), "chapter 1")
+	})
+}
