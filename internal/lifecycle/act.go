@@ -16,7 +16,7 @@ type outcome struct {
 	err error
 	// since is the time at which the sandbox began to run, if the step did not start it.
 	since time.Time
-	usage
+	Used
 	runtimeHistory
 	// attested is the number of the witness on the sandbox's instance, 0 if it has none.
 	attested int64
@@ -70,7 +70,7 @@ func outcomeOf(done Done) outcome {
 		err:     done.Err,
 		settles: []Settle{done.Settle},
 		failed:  done.Failed,
-		usage:   usage{reading: done.Usage, sampled: done.Sampled},
+		Used:    done.Used,
 		frozen:  done.Frozen,
 		stuck:   done.Stuck,
 	}
@@ -92,7 +92,7 @@ func (out *outcome) attest(a attestation) {
 
 // sleep puts a sandbox to sleep.
 func (c *Core) sleep(ctx context.Context, t *Task) (out outcome) {
-	out.usage = c.Sampler.sample(ctx, t.On, t.Handle, &t.Row)
+	out.Used = c.Sampler.Sample(ctx, &t.Step)
 	ctx, stop := c.resting(ctx, t)
 	defer stop()
 	out.err = t.On.Sleep(ctx, t.Handle, t.Row.SleepMode)
@@ -225,7 +225,7 @@ func (c *Core) kill(ctx context.Context, t *Task) (out outcome) {
 	}
 	sampled := c.Sampler.lastSample(bounded, t)
 	out.err = t.On.Kill(bounded, t.Handle)
-	out.usage = sampled()
+	out.Used = sampled()
 	switch {
 	case !isAsked:
 	case out.err == nil && unknown != nil: // the sandbox may have been absent before the removal

@@ -85,9 +85,8 @@ type Done struct {
 	// Settle records a success, Failed a failure. If a wanted sandbox is gone, the core records that instead.
 	// Both run inside the transaction that settles the step.
 	Settle, Failed Settle
-	// Usage is a sample of the sandbox's usage, if Sampled.
-	Usage   driver.Usage
-	Sampled bool
+	// Used is a sample of the sandbox's usage.
+	Used Used
 	// Frozen: no process of the sandbox runs. Stuck: it was frozen for a while and could not be thawed.
 	Frozen, Stuck bool
 }

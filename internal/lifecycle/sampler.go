@@ -39,8 +39,8 @@ func Sample(ctx context.Context, x driver.Executor, h driver.Handle) (driver.Usa
 	return x.Usage(ctx, h)
 }
 
-// usage is a reading of what a sandbox has used.
-type usage struct {
+// Used is a reading of what a sandbox and its companions have used. The zero value is a reading that failed.
+type Used struct {
 	reading driver.Usage
 	// sampled: the reading succeeded. companions has those companions whose reading succeeded.
 	sampled    bool
@@ -60,7 +60,7 @@ type reading struct {
 
 // sample reads what a sandbox and its companions have used, before that is lost. A failure is not an error: the reading
 // of the last heartbeat then stands.
-func (m *Sampler) sample(ctx context.Context, x driver.Executor, h driver.Handle, s *ledger.Sandbox) usage {
+func (m *Sampler) sample(ctx context.Context, x driver.Executor, h driver.Handle, s *ledger.Sandbox) Used {
 	var (
 		reading    sync.WaitGroup
 		mu         sync.Mutex // guards companions
@@ -84,9 +84,14 @@ func (m *Sampler) sample(ctx context.Context, x driver.Executor, h driver.Handle
 	if err != nil {
 		m.core.log.DebugContext(ctx, "lifecycle: sampling usage", "environment", h.EnvironmentID,
 			"sandbox", h.SandboxID, "error", err)
-		return usage{}
+		return Used{}
 	}
-	return usage{reading: u, sampled: true, companions: companions}
+	return Used{reading: u, sampled: true, companions: companions}
+}
+
+// Sample reads what the sandbox of a step and its companions have used, before the step stops them.
+func (m *Sampler) Sample(ctx context.Context, t *Step) Used {
+	return m.sample(ctx, t.On, t.Handle, &t.Row)
 }
 
 // lastSamples bounds the concurrent last readings of CPU time. When a whole game ends, more of them would delay the
@@ -97,8 +102,8 @@ const lastSamples = 4
 // reading and returns it. The call does not wait for the reading, because an engine may take a second to answer.
 // Without it, the reading of the last command or heartbeat stands. This also holds while many sandboxes end at the same
 // time.
-func (m *Sampler) lastSample(ctx context.Context, t *Task) func() usage {
-	none := func() usage { return usage{} }
+func (m *Sampler) lastSample(ctx context.Context, t *Task) func() Used {
+	none := func() Used { return Used{} }
 	if t.Row.Phase != sandbox.PhaseAwake {
 		return none
 	}
@@ -108,9 +113,9 @@ func (m *Sampler) lastSample(ctx context.Context, t *Task) func() usage {
 		return none
 	}
 	ctx, stop := context.WithCancel(ctx)
-	reading := make(chan usage, 1)
-	go func() { reading <- m.sample(ctx, t.On, t.Handle, &t.Row) }()
-	return func() usage {
+	reading := make(chan Used, 1)
+	go func() { reading <- m.Sample(ctx, &t.Step) }()
+	return func() Used {
 		defer func() { <-m.last }()
 		stop()
 		return <-reading

@@ -50,13 +50,8 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 	if out.stuck {
 		s.Claim.For = string(Save) // as if its process had died
 	}
-	if out.sampled {
-		if err := AddSample(tx, s, &t.Step, out.reading); err != nil {
-			return err
-		}
-		if err := accounting.In(tx).AddCompanionCPU(s, out.companions, tx.Now); err != nil {
-			return err
-		}
+	if err := AddSample(tx, s, &t.Step, out.Used); err != nil {
+		return err
 	}
 	if out.started {
 		s.Meter.Restart()
@@ -88,14 +83,20 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 
 // AddSample adds what a sandbox had used when a step read it. While the backend carried the step out, a resync may have
 // recorded a later reading.
-func AddSample(tx *ledger.Tx, s *ledger.Sandbox, t *Step, u driver.Usage) error {
-	r := readingOf(s, driver.Reading{Usage: u}, nil)
+func AddSample(tx *ledger.Tx, s *ledger.Sandbox, t *Step, u Used) error {
+	if !u.sampled {
+		return nil
+	}
+	r := readingOf(s, driver.Reading{Usage: u.reading}, nil)
 	r.mark = t.Row.Meter.CPUMark
 	late, err := isLate(tx, s, r)
-	if err != nil || late {
+	if err == nil && !late {
+		err = accounting.In(tx).AddCPU(s, r.CPU, tx.Now)
+	}
+	if err != nil {
 		return err
 	}
-	return accounting.In(tx).AddCPU(s, r.CPU, tx.Now)
+	return accounting.In(tx).AddCompanionCPU(s, u.companions, tx.Now)
 }
 
 // ScheduleNext plans the next step of a sandbox whose last step succeeded. After a failure it keeps the claim's token,

@@ -144,11 +144,7 @@ func (v *Service) save(ctx context.Context, t *lifecycle.Step,
 
 // freeze stops all processes of a sandbox. A sandbox that has already stopped counts as frozen.
 func (v *Service) freeze(ctx context.Context, t *lifecycle.Step, done *lifecycle.Done) error {
-	var err error
-	if done.Usage, err = lifecycle.Sample(ctx, t.On, t.Handle); err != nil {
-		v.Log.DebugContext(ctx, "snapshots: sampling usage failed", lifecycle.About(&t.Row), "error", err)
-	}
-	done.Sampled = err == nil
+	done.Used = v.Core.Sampler.Sample(ctx, t)
 	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	return t.On.Sleep(ctx, t.Handle, sandbox.SleepPause)

@@ -177,7 +177,7 @@ func (v *Service) take(ctx context.Context, disk driver.DiskReader, t *lifecycle
 func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) error {
 	within, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
-	usage, sampleErr := lifecycle.Sample(within, t.On, t.Handle) // if it fails, the usage of the last heartbeat stands
+	used := v.Core.Sampler.Sample(within, t) // if it fails, the usage of the last heartbeat stands
 	if err := t.On.Sleep(within, t.Handle, sandbox.SleepPause); err != nil {
 		return err
 	}
@@ -189,10 +189,8 @@ func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) error {
 			if s.Claim.Token != t.Claim || s.Phase != sandbox.PhaseAwake {
 				return nil
 			}
-			if sampleErr == nil {
-				if err := lifecycle.AddSample(tx, s, t, usage); err != nil {
-					return err
-				}
+			if err := lifecycle.AddSample(tx, s, t, used); err != nil {
+				return err
 			}
 			s.Status.StopReason = sandbox.StopLastSave
 			return v.Core.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep,
