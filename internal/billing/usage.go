@@ -35,16 +35,20 @@ func whole(p *accounting.UsagePeriod, now micro.Time) part {
 	return part{from: p.StartedAt, to: end, cpu: p.CPU}
 }
 
-// split cuts a part at a time. CPU time is divided by length, without loss.
+// split cuts a part at a time. CPU time is divided by length, without loss. That of a part of length zero is before the
+// cut.
 func (x part) split(at micro.Time) (before, after part) {
 	at = min(max(at, x.from), x.to)
-	before, after = part{from: x.from, to: at}, part{from: at, to: x.to, cpu: x.cpu}
-	if at > x.from {
+	before, after = part{from: x.from, to: at}, part{from: at, to: x.to}
+	switch {
+	case x.from == x.to:
+		before.cpu = x.cpu
+	case at > x.from:
 		hi, lo := bits.Mul64(uint64(x.cpu), uint64(at-x.from))
 		share, _ := bits.Div64(hi, lo, uint64(x.to-x.from))
 		before.cpu = micro.Span(share)
-		after.cpu -= before.cpu
 	}
+	after.cpu = x.cpu - before.cpu
 	return before, after
 }
 

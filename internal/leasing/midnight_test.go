@@ -104,3 +104,31 @@ func TestMidnightDoesNotStopACommand(t *testing.T) {
 		}
 	})
 }
+
+// A sandbox was last seen just before midnight, and its CPU time was read just after. Then it was gone. Its usage ends
+// when it was last seen, and what it used is billed.
+func TestCPUTimeIsBilledWhateverItsPeriodLasts(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	m := newMonth(t, begin.AddDate(0, 0, 40))
+	s := m.sandbox(ann, sandbox.Resources{MemoryMB: 1024, CPUMillis: 1000})
+	midnight := begin.AddDate(0, 0, 1)
+	m.write(func(tx *ledger.Tx) error {
+		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, m.book)
+		return errors.Join(err, accounting.In(tx).EnterState(s, sandbox.PhaseAwake, micro.At(begin.Add(23*time.Hour)), book))
+	})
+	m.write(func(tx *ledger.Tx) error {
+		return accounting.In(tx).AddCPU(s, micro.SpanOf(10*time.Second), micro.At(midnight.Add(time.Second)))
+	})
+	m.gone(s, midnight.Add(-time.Second))
+	for _, rolled := range []bool{false, true} {
+		if rolled {
+			m.rollUp()
+		}
+		for _, q := range []sandbox.CostQuery{{}, {GroupBy: sandbox.CostByDay}, {From: begin.Add(time.Hour)}} {
+			if got := m.costs(q).Total.CPUSeconds; got != 10 {
+				t.Errorf("%+v, counted by day %t: of 10 s of CPU time %v s are billed", q, rolled, got)
+			}
+		}
+	}
+}
