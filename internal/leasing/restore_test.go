@@ -41,3 +41,39 @@ func TestALeaseEndsWhileItsSnapshotIsBeingRestored(t *testing.T) {
 		w.remembers(w.acquire(ann), "chapter 1")
 	})
 }
+
+// The bucket hangs while a checkpoint is uploaded, and the sandbox runs meanwhile. The end of its lease does not wait
+// for the checkpoint, because the last save replaces it.
+func TestALeaseEndsWhileACheckpointIsBeingUploaded(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(awakeFor(2*time.Hour), kept(func(s *sandbox.SnapshotSpec) {
+			every := sandbox.Duration(10 * time.Second)
+			s.CheckpointEvery = &every
+		}))
+		w.startLoop()
+		w.write(w.acquire(ann).ID, "chapter 1")
+		later(time.Minute)
+		hang := make(chan struct{})
+		w.bucket.fault(func(ctx context.Context) error {
+			close(hang)
+			<-ctx.Done()
+			return sandbox.Errorf(sandbox.Unavailable, "the bucket: %w", ctx.Err())
+		})
+		w.write(annLease, "chapter 2")
+		<-hang
+		w.bucket.fault(nil)
+		began := time.Now()
+		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the lease was gone %s after its release", took)
+		}
+		failed, err := w.engine.ListEvents(w.Context(),
+			sandbox.EventFilter{EnvironmentID: game, Type: string(sandbox.EventSnapshotSaveFailed)})
+		if err != nil || len(failed) > 0 {
+			t.Errorf("an end of a lease is reported as a failed save: %+v, %v", failed, err)
+		}
+		w.remembers(w.acquire(ann), "chapter 2")
+	})
+}

@@ -113,6 +113,16 @@ func (v *Service) save(ctx context.Context, t *lifecycle.Step,
 		done.Err = errNoStore
 		return a, false
 	}
+	if !t.Last() {
+		wanted, stop := v.Core.WhileWanted(ctx, t.Row.ID, errReplaced)
+		defer stop()
+		defer func() {
+			if done.Err != nil && errors.Is(context.Cause(wanted), errReplaced) {
+				done.Err = errReplaced
+			}
+		}()
+		ctx = wanted
+	}
 	if t.Last() && t.Row.Phase == sandbox.PhaseAwake {
 		if done.Err = v.freeze(ctx, t, done); done.Err != nil {
 			return a, true
@@ -141,6 +151,10 @@ func (v *Service) save(ctx context.Context, t *lifecycle.Step,
 	}
 	return a, false
 }
+
+// errReplaced: the lease ended during a checkpoint, and its last save replaces the checkpoint. The sandbox runs until
+// then, so its end must not wait for an upload.
+var errReplaced = sandbox.Errorf(sandbox.Unavailable, "the lease ended during a checkpoint: its last save follows")
 
 // freeze stops all processes of a sandbox. A sandbox that has already stopped counts as frozen.
 func (v *Service) freeze(ctx context.Context, t *lifecycle.Step, done *lifecycle.Done) error {
@@ -258,8 +272,8 @@ func (v *Service) saved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, a s
 // environment's on_persist_failure decides how long the sandbox is kept.
 func (v *Service) unsaved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, cause error, unread bool) error {
 	st := &s.Snapshot
-	if v.Life.Err() != nil {
-		return nil //nolint:nilerr // interrupted by the shutdown: the next step repeats it
+	if v.Life.Err() != nil || errors.Is(cause, errReplaced) {
+		return nil //nolint:nilerr // interrupted: the next step repeats it
 	}
 	code := sandbox.CodeOf(cause)
 	isNew := st.FailingSince == 0 || t.Last() && s.Schedule.Attempts == 0
