@@ -61,6 +61,14 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 		ann.Lease.ID+" (generation 1, on "+w.Image+")") || !strings.Contains(said, "change: image, resources.") {
 		t.Errorf("it says %q", said)
 	}
+	known := tf.Read("generated.tf")
+	tf.Write("generated.tf", strings.ReplaceAll(known, fmt.Sprintf("%q", newer), "terraform_data.late.output")+
+		fmt.Sprintf("resource \"terraform_data\" \"late\" {\n  input = %q\n}\n", newer))
+	if said := tf.Plan().Warning(t, "Leases Of Environment "+w.Name+" Keep What They Began With").Detail; !strings.Contains(
+		said, "change: image (known after apply), resources.") {
+		t.Errorf("with an unknown image it says %q", said)
+	}
+	tf.Write("generated.tf", known)
 	// The warning belongs to the plan, and an apply plans twice. It prints the warning once, and folds the second into
 	// it.
 	if said := tf.Run("apply", "-auto-approve", "-input=false",

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/path"
+	"github.com/hashicorp/terraform-plugin-go/tftypes"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -19,7 +20,7 @@ const maxNamed = 20
 
 // planKept warns which attributes change although living leases keep the old values, and names these leases. It warns
 // each time that Terraform plans the change, so twice at an apply.
-func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagnostics {
+func (r *Resource) planKept(ctx context.Context, planned tftypes.Value, plan, state *Model) diag.Diagnostics {
 	if state == nil || r.Provider == nil || !plan.Name.Equal(state.Name) || !plan.Backend.Equal(state.Backend) {
 		return nil
 	}
@@ -42,7 +43,7 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 	if err != nil {
 		diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Are Not Known", id), fmt.Sprintf(
 			"%s of environment %s change, and which live leases keep theirs could not be read: %s.",
-			strings.Join(changed, ", "), id, err))
+			listed(planned, changed), id, err))
 		return diags
 	}
 	if rolled := r.rolledOut(was, changed); len(rolled) > 0 {
@@ -51,7 +52,7 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 				"These attributes of environment %s change: %s. With the scheduling policy default, a sandbox that starts from "+
 					"now on has the change, and Cloudflare replaces one that runs as soon as it has run for 7 days without a "+
 					"sleep. A replaced sandbox ends the command that it runs and loses its disk but for /data. To replace none, "+
-					"apply once these leases have ended or sleep:\n\n%s", id, strings.Join(rolled, ", "), strings.Join(names, "\n")))
+					"apply once these leases have ended or sleep:\n\n%s", id, listed(planned, rolled), strings.Join(names, "\n")))
 		}
 		changed = slices.DeleteFunc(changed, func(name string) bool { return slices.Contains(rolled, name) })
 	}
@@ -59,9 +60,26 @@ func (r *Resource) planKept(ctx context.Context, plan, state *Model) diag.Diagno
 		diags.AddAttributeWarning(at, fmt.Sprintf("Leases Of Environment %s Keep What They Began With", id), fmt.Sprintf(
 			"These attributes of environment %s change: %s. These leases run on and keep what they began with. Each gets the "+
 				"change with its next generation, once it has ended and is leased again, for example by terraform apply "+
-				"-replace:\n\n%s", id, strings.Join(changed, ", "), strings.Join(names, "\n")))
+				"-replace:\n\n%s", id, listed(planned, changed), strings.Join(names, "\n")))
 	}
 	return diags
+}
+
+// listed lists attributes, and says which may turn out not to change.
+func listed(planned tftypes.Value, names []string) string {
+	var all []string
+	for _, name := range names {
+		head, rest, nested := strings.Cut(name, ".")
+		at := path.Root(head)
+		if nested {
+			at = at.AtName(rest)
+		}
+		if !isKnown(planned, at) || name == "resources" && !isKnown(planned, path.Root("instance_type")) {
+			name += " (known after apply)"
+		}
+		all = append(all, name)
+	}
+	return strings.Join(all, ", ")
 }
 
 // rolledOut returns the changed attributes that Cloudflare rolls out to running sandboxes: image and size, under the

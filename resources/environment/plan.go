@@ -64,7 +64,7 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	}
 	resp.Diagnostics.Append(r.planCost(ctx, &plan, state)...)
 	resp.Diagnostics.Append(r.planBudget(ctx, &plan, state)...)
-	resp.Diagnostics.Append(r.planKept(ctx, &plan, state)...)
+	resp.Diagnostics.Append(r.planKept(ctx, req.Plan.Raw, &plan, state)...)
 	resp.Diagnostics.Append(plan.planMounts(ctx, state)...)
 	resp.Diagnostics.Append(r.checkHostPaths(ctx, &plan)...)
 	resp.Diagnostics.Append(r.checkWorkspace(&plan)...)
