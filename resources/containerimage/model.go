@@ -156,7 +156,7 @@ func elements(ctx context.Context, set types.Set) ([]string, diag.Diagnostics) {
 }
 
 func setOf(ctx context.Context, list []string) (types.Set, diag.Diagnostics) {
-	return types.SetValueFrom(ctx, types.StringType, slices.Concat([]string{}, list))
+	return types.SetValueFrom(ctx, types.StringType, append([]string{}, list...))
 }
 
 // pinned returns the image's name with its digest in the registry.
@@ -184,7 +184,7 @@ func (m *Model) setImage(ctx context.Context, img image.Image, instance string) 
 }
 
 func (m *Model) setContent(ctx context.Context, size int64, layers []string) diag.Diagnostics {
-	list, diags := types.ListValueFrom(ctx, types.StringType, slices.Concat([]string{}, layers))
+	list, diags := types.ListValueFrom(ctx, types.StringType, append([]string{}, layers...))
 	m.Size, m.Layers = types.Int64Value(size), list
 	return diags
 }

@@ -19,3 +19,14 @@ func TestOneTagAndSeveralAreDistinguished(t *testing.T) {
 		}
 	}
 }
+
+// A set without elements is not null: a null set of copies means the engine, as earlier providers wrote it.
+func TestNoCopiesAreAnEmptySet(t *testing.T) {
+	t.Parallel()
+	mirrored := Model{}
+	mirrored.Copies, _ = setOf(t.Context(), []string{inRegistry})
+	engine, diags := mirrored.onlyOnEngine(t.Context())
+	if diags.HasError() || engine.Copies.IsNull() || engine.has(t.Context(), onEngine) {
+		t.Errorf("an image that only a registry has is on the engine: %s (%v)", engine.Copies, diags)
+	}
+}
