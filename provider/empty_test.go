@@ -63,11 +63,9 @@ func (s sound) eachEmpty(attributes []*tfprotov6.SchemaAttribute, at string,
 		if !a.Optional && !a.Required {
 			continue
 		}
-		for _, v := range odd(&tfprotov6.SchemaAttribute{Name: a.Name, Type: a.Type, NestedType: a.NestedType}, here, nil)[:1] {
-			switch v.(type) {
-			case []any, map[string]any:
-				see(a, here, map[string]any{a.Name: v})
-			}
+		switch empty := odd(a, here, nil)[0].(type) {
+		case []any, map[string]any:
+			see(a, here, map[string]any{a.Name: empty})
 		}
 		if n := a.NestedType; n != nil {
 			s.eachEmpty(n.Attributes, here+".", func(inner *tfprotov6.SchemaAttribute, at string, config map[string]any) {

@@ -64,8 +64,8 @@ func TestAccMovingInAndChangingTheImage(t *testing.T) {
 	known := tf.Read("generated.tf")
 	tf.Write("generated.tf", strings.ReplaceAll(known, fmt.Sprintf("%q", newer), "terraform_data.late.output")+
 		fmt.Sprintf("resource \"terraform_data\" \"late\" {\n  input = %q\n}\n", newer))
-	if said := tf.Plan().Warning(t, "Leases Of Environment "+w.Name+" Keep What They Began With").Detail; !strings.Contains(
-		said, "change: image (known after apply), resources.") {
+	if said := tf.Plan().Warning(t, "Leases Of Environment "+w.Name+" Keep What They Began With").Detail; !strings.
+		Contains(said, "change: image (known after apply), resources.") {
 		t.Errorf("with an unknown image it says %q", said)
 	}
 	tf.Write("generated.tf", known)

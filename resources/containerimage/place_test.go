@@ -2,6 +2,7 @@ package containerimage_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
@@ -18,7 +19,8 @@ import (
 func TestAccContainerImageMovesInPlace(t *testing.T) {
 	t.Parallel()
 	const (
-		late = "resource \"terraform_data\" \"late\" {}\n"
+		pulled = "source = { reference = %q }"
+		late   = "resource \"terraform_data\" \"late\" {}\n"
 		// The first is null at apply, the second is not.
 		neither = "source = terraform_data.late.id == \"\" ? { reference = \"none\" } : null"
 		lateRef = "source = terraform_data.late.id == \"\" ? null : { reference = %q }"
@@ -27,12 +29,12 @@ func TestAccContainerImageMovesInPlace(t *testing.T) {
 		from, to string
 		places   []string
 	}{
-		"to the registry":                {"source = { reference = %q }", "push = true\nsource = { reference = %[1]q }", []string{"registry"}},
-		"to the engine":                  {"push = true\nsource = { reference = %q }", "source = { reference = %[1]q }", []string{"engine"}},
-		"to the registry, known late":    {"source = { reference = %q }", "push = true\n" + lateRef, []string{"registry"}},
-		"with a push that is known late": {"source = { reference = %q }", "push = terraform_data.late.id != \"\"\nsource = { reference = %q }", []string{"registry"}},
-		"without a source after all":     {"source = { reference = %q }", "push = true\n" + neither, []string{"engine", "registry"}},
-		"off the registry after all":     {"push = true\nsource = { reference = %q }", "push = true\n" + neither, []string{"engine", "registry"}},
+		"to the registry":              {pulled, "push = true\n" + pulled, []string{"registry"}},
+		"to the engine":                {"push = true\n" + pulled, pulled, []string{"engine"}},
+		"to the registry, known late":  {pulled, "push = true\n" + lateRef, []string{"registry"}},
+		"by a push that is known late": {pulled, "push = terraform_data.late.id != \"\"\n" + pulled, []string{"registry"}},
+		"without a source after all":   {pulled, "push = true\n" + neither, []string{"engine", "registry"}},
+		"off the registry after all":   {"push = true\n" + pulled, "push = true\n" + neither, []string{"engine", "registry"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -40,7 +42,7 @@ func TestAccContainerImageMovesInPlace(t *testing.T) {
 			from, to := newShelf(t, w, registrytest.Options{}), newShelf(t, w, registrytest.Options{})
 			from.put(t, "v1", "")
 			conf := func(more string) string {
-				if more != neither && more != "push = true\n"+neither {
+				if !strings.HasSuffix(more, neither) {
 					more = fmt.Sprintf(more, from.name+":v1")
 				}
 				return w.Embedded() + late + fmt.Sprintf("resource \"sandbox_container_image\" \"test\" {\n  name = %q\n  %s\n}\n",

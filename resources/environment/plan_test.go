@@ -250,7 +250,7 @@ func TestAccEnvironmentErrorsOfThePlan(t *testing.T) {
 		{`sleep_mode = "nap"`, `sleep_mode must be pause or stop`},
 		{`expiry_conditions = ["finished"]`, `Every expiry condition must be a dotted name`},
 		{`expiry_conditions = []`, `at least 1 element`},
-		{`expiry_conditions = [for i in range(33) : "game.n${i}"]`, `expiry_conditions must be at most 32 conditions, not 33`},
+		{`expiry_conditions = [for i in range(33) : "game.n${i}"]`, `expiry_conditions must be at most 32 conditions`},
 		{`env = { AGENT_DID = "x" }`, `The environment variable AGENT_DID is set by the system`},
 		{`env_passthrough = ["DATABASE_URL"]`, `env_passthrough "DATABASE_URL" is blocked in every sandbox`},
 		{"env = { HOUSE = \"x\" }\nenv_blocked = [\"house\"]", `The environment variable HOUSE is blocked by env_blocked`},

@@ -76,8 +76,8 @@ func notices(l sandbox.Lease, m *Model) []notice {
 
 // withEnvironment says what Terraform plans for a lease whose environment was removed.
 const withEnvironment = "If the plan creates the environment again, it replaces each lease that refers to its id. " +
-	"For any other lease, nothing is planned if on_expiry is keep. If it is recreate, its next generation is planned once " +
-	"the environment exists again."
+	"For any other lease, nothing is planned if on_expiry is keep. If it is recreate, its next generation is planned " +
+	"once the environment exists again."
 
 // endNotice reports an end by the rules.
 func endNotice(l sandbox.Lease, m *Model) notice {

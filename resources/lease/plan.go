@@ -107,8 +107,9 @@ func (r *Resource) ModifyPlan(ctx context.Context, req resource.ModifyPlanReques
 	resp.Diagnostics.Append(object.Set(ctx, &resp.Plan, plan)...)
 }
 
-// checkEnvironment refuses to create a lease that its environment, which has ended or is gone, does not grant. Otherwise the apply would fail
-// only after it has destroyed the lease that the new one replaces. It knows only what this run has read.
+// checkEnvironment refuses to create a lease that its environment, which has ended or is gone, does not grant.
+// Otherwise the apply would fail only after it has destroyed the lease that the new one replaces. It knows only what
+// this run has read.
 func (r *Resource) checkEnvironment(ctx context.Context, planned tfsdk.Plan) (diags diag.Diagnostics) {
 	var environment types.String
 	diags.Append(planned.GetAttribute(ctx, path.Root("environment_id"), &environment)...)
@@ -192,7 +193,8 @@ func (r *Resource) outlook(ctx context.Context, plan *Model, in news.Private) (o
 			diags.AddWarning("Leases Wait For Environment "+id, fmt.Sprintf(
 				"Environment %s ended by %s and grants no leases that %s would end. Nothing is planned for its leases whose "+
 					"on_expiry is recreate, such as %s. Raise the environment's epoch to %d: the same apply reopens it and leases "+
-					"their sandboxes again. For a lease whose environment_id is a literal, the next apply does so.", id, by, by, plan.ID.ValueString(), end.Epoch+1))
+					"their sandboxes again. For a lease whose environment_id is a literal, the next apply does so.",
+				id, by, by, plan.ID.ValueString(), end.Epoch+1))
 		}
 		return waits, diags
 	}
