@@ -2,7 +2,9 @@ package leasing_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -240,6 +242,37 @@ func TestALedgerThatNeverHadASandboxDestroysNothing(t *testing.T) {
 			if !f.ResolvedAt.IsZero() || !strings.Contains(f.Resolution, "sandbox adopt") {
 				t.Errorf("the finding does not say what to do: %+v", f)
 			}
+		}
+	})
+}
+
+// TestAnOrphanThatIsAdoptedDuringACollectionIsKept: an operator adopts all orphans while the first ones are destroyed.
+func TestAnOrphanThatIsAdoptedDuringACollectionIsKept(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment()
+		w.acquire(ann)
+		const last = "orphan-19"
+		for i := range 20 {
+			agent := fmt.Sprintf("did:plc:stray%02d", i)
+			w.backend.Plant(driver.SandboxSpec{
+				Handle: w.handle(fmt.Sprintf("orphan-%02d", i)), LeaseID: sandbox.LeaseID(agent, game), AgentDID: agent,
+				Generation: 1, Image: "player", Deadline: w.now().Add(5 * time.Hour),
+				Resources: sandbox.Resources{MemoryMB: 256, CPUMillis: 100, PIDs: 64, DiskMB: 1000},
+			})
+		}
+		later(grace)
+		w.resyncNow()
+		later(grace)
+		adopts := sync.OnceFunc(func() {
+			if _, err := w.engine.Adopt(w.Context(), sandbox.AdoptRequest{EnvironmentID: game}); err != nil {
+				t.Error(err)
+			}
+		})
+		w.backend.Fault(fake.OpKill, func(context.Context) error { adopts(); return nil })
+		w.resyncNow()
+		w.wantThere(true, last)
+		if l := w.lease(sandbox.LeaseID("did:plc:stray19", game)); l.Status != sandbox.LeaseActive {
+			t.Errorf("the adopted lease is %s", l.Status)
 		}
 	})
 }

@@ -235,3 +235,20 @@ func TestAConditionOfTheMomentALeaseBeganLeavesAKeptSandbox(t *testing.T) {
 		}
 	})
 }
+
+// TestAnotherInstanceDoesNotEndAPostMortem: that it has no such sandbox says nothing.
+func TestAnotherInstanceDoesNotEndAPostMortem(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.failed(keptFor(time.Hour))
+		kept := w.lease(annLease).KeptUntil
+		w.backend.BecomeInstance("engine-2")
+		w.backend.Disconnect()
+		w.backend.Fail(fake.OpInspect, sandbox.Errorf(sandbox.NotFound, "there is no such sandbox"))
+		if err := w.engine.Look(w.Context(), l.SandboxID); sandbox.CodeOf(err) != sandbox.Unavailable {
+			t.Errorf("looking through another instance: %v", err)
+		}
+		if got := w.lease(annLease).KeptUntil; kept.IsZero() || !got.Equal(kept) {
+			t.Errorf("it was kept until %v, and is now until %v", kept, got)
+		}
+	})
+}

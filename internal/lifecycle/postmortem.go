@@ -52,6 +52,9 @@ func (c *Core) lookAtKept(ctx context.Context, s *ledger.Sandbox) error {
 	if err != nil {
 		return err
 	}
+	if err := c.MustReach(ctx, s.Backend, s.Instance); err != nil {
+		return err
+	}
 	bounded, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	obs, err := x.Inspect(bounded, c.handle(s))

@@ -120,7 +120,14 @@ func (v *Inventory) destroyAll(ctx context.Context, all []judged) error {
 			if s.kept != "" {
 				return nil
 			}
-			err := v.destroy(ctx, s.orphan)
+			wanted, err := v.wantedNow(ctx, s.orphan)
+			if err == nil && wanted {
+				s.kept = resolvedWanted
+				return nil
+			}
+			if err == nil {
+				err = v.destroy(ctx, s.orphan)
+			}
 			if err != nil {
 				s.kept = err.Error()
 			}
@@ -223,6 +230,15 @@ func keep(s orphan, spare spared, now time.Time) string {
 		return fmt.Sprintf("it was first seen less than %s ago", creationGrace)
 	}
 	return ""
+}
+
+// wantedNow reports whether a row wants an orphan by now: it may have been adopted while others were destroyed.
+func (v *Inventory) wantedNow(ctx context.Context, s orphan) (wanted bool, err error) {
+	err = v.service.store.Read(ctx, func(tx *ledger.Tx) (err error) {
+		wanted, err = v.wanted(tx, s)
+		return err
+	})
+	return wanted, err
 }
 
 func (v *Inventory) destroy(ctx context.Context, s orphan) error {
