@@ -13,6 +13,9 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/execs"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -377,6 +380,32 @@ func TestACancelWhoseCallerLeavesEndsTheCommand(t *testing.T) {
 		later(5 * time.Minute)
 		if x, _ = w.engine.GetExec(w.Context(), ref); err == nil || x.State != sandbox.ExecCancelled {
 			t.Errorf("the caller left with %v, and 5 minutes later the command is %s", err, x.State)
+		}
+	})
+}
+
+// TestACommandThatCannotBeTakenOverHidesNoOther makes the ledger refuse to store a change of the older one.
+func TestACommandThatCannotBeTakenOverHidesNoOther(t *testing.T) {
+	twoProcesses(t, func(w, other *world) {
+		for _, id := range []string{"first", "second"} {
+			w.start(sandbox.ExecRequest{ID: id, Command: []string{"sleep", "10m"}})
+			later(time.Second)
+		}
+		w.cutOff()
+		later(10 * time.Second)
+		other.resyncNow() // connects to the backend
+		ledgertest.ExecSQL(w.T, w.path, "CREATE TRIGGER refuse BEFORE UPDATE ON execs "+
+			"WHEN NEW.id = 'first' BEGIN SELECT RAISE(ABORT, 'no'); END")
+		if _, err := other.engine.TakeOverExecs(w.Context()); err == nil {
+			t.Error("the refusal is hidden")
+		}
+		var x *execs.Exec
+		err := other.store.Read(w.Context(), func(tx *ledger.Tx) (err error) {
+			x, err = execs.In(tx).Exec("second")
+			return err
+		})
+		if err != nil || x == nil || x.HeldUntil <= micro.At(time.Now()) {
+			t.Errorf("the second command is %+v: %v", x, err)
 		}
 	})
 }
