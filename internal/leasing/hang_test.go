@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -266,4 +267,33 @@ func TestTheUsageOfASandboxIsAnsweredInTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A backend hangs while it looks for the tools of a new sandbox. The creation fails, is tried again, and its lease can
+// end.
+func TestABackendThatHangsDuringTheCheckOfToolsHoldsNoLease(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(func(p *sandbox.PutEnvironment) { p.BuiltinTools = []string{"git"} })
+		w.startLoop()
+		var asked atomic.Int32
+		w.backend.Fault(fake.OpExec, func(ctx context.Context) error {
+			asked.Add(1)
+			<-ctx.Done()
+			return sandbox.Errorf(sandbox.Unavailable, "the engine: %w", ctx.Err())
+		})
+		_, err := w.engine.Acquire(w.Context(),
+			sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		later(5 * time.Minute)
+		if asked.Load() < 2 {
+			t.Errorf("in 5 minutes the sandbox was asked %d times", asked.Load())
+		}
+		if _, err := w.engine.StartRelease(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Fatal(err)
+		}
+		later(5 * time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
+	})
 }

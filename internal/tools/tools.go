@@ -15,8 +15,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// timeout limits a check.
-const timeout = sandbox.Duration(30 * time.Second)
+const (
+	// timeout limits the command of a check.
+	timeout = sandbox.Duration(30 * time.Second)
+	// overdue is how long after that the backend may take to report its end, because a backend may hang.
+	overdue = 15 * time.Second
+)
 
 // Checker is a hook. Its zero value is ready for use.
 type Checker struct{}
@@ -48,7 +52,9 @@ func check(ctx context.Context, t *lifecycle.Step, names []string) error {
 	if err != nil {
 		return err
 	}
-	res, err := t.On.Exec(ctx, t.Handle, r)
+	bounded, cancel := context.WithTimeout(ctx, timeout.D()+overdue)
+	defer cancel()
+	res, err := t.On.Exec(bounded, t.Handle, r)
 	if err != nil {
 		return err
 	}
