@@ -32,6 +32,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("SequencesHaveNoGaps", s.sequences)
 	t.Run("StatesThatCannotBeAreRefused", s.impossibleStates)
 	t.Run("UsagePeriodsDoNotOverlap", s.periods)
+	t.Run("UsageThatMidnightDividesBeganBefore", s.midnights)
 	t.Run("DueSandboxesAreFoundUntilClaimed", s.due)
 	t.Run("ASandboxIsWantedUntilItsLeaseEnds", s.wanted)
 	t.Run("TheSameDriftIsOneFindingUntilResolved", s.drift)
