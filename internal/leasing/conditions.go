@@ -330,8 +330,9 @@ func (m *match) end(s *ledger.Sandbox) error {
 // kept ends the post-mortem of a failed generation that the condition would have ended.
 func (m *match) kept(s *ledger.Sandbox) error {
 	c := m.delivery.Condition
-	if !slices.Contains(s.ExpiryConditions, c.Type) || c.Data.Generation != 0 && c.Data.Generation != s.Generation ||
-		s.LeasedAt >= micro.At(c.Timestamp) {
+	named := c.Data.Generation
+	if !slices.Contains(s.ExpiryConditions, c.Type) || named != 0 && named != s.Generation ||
+		named == 0 && s.LeasedAt >= micro.At(c.Timestamp) {
 		return nil
 	}
 	m.changes(s)

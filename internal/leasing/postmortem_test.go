@@ -252,3 +252,18 @@ func TestAnotherInstanceDoesNotEndAPostMortem(t *testing.T) {
 		}
 	})
 }
+
+// A generation that a condition names is the one it ends, whatever the sender's clock says.
+func TestAConditionThatNamesAKeptGenerationRemovesIt(t *testing.T) {
+	inWorld(t, func(w *world) {
+		l := w.failed(func(p *sandbox.PutEnvironment) { p.ExpiryConditions = []string{"agent.death"} })
+		_, err := w.engine.Deliver(w.Context(), sandbox.Delivery{ID: "named", Body: []byte("{}"), Source: "test",
+			Condition: sandbox.Condition{Type: "agent.death", Timestamp: l.LeasedAt.Add(-time.Minute),
+				Data: sandbox.ConditionData{EnvironmentID: game, AgentDID: ann, Generation: l.Generation}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		later(time.Minute)
+		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByCrashed)
+	})
+}
