@@ -13,7 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// A reading of CPU time divides the usage of a sandbox at midnight. These tests are about what midnight must not change.
+// A reading of CPU time divides the usage of a sandbox at midnight. These tests are about what midnight must not
+// change.
 
 func TestMidnightDoesNotStartASandbox(t *testing.T) {
 	inWorld(t, func(w *world) {
