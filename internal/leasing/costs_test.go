@@ -351,6 +351,9 @@ func (b *bill) addUp(sum *sandbox.CostRow, p *accounting.UsagePeriod, q sandbox.
 		end = b.now
 	}
 	cpu := p.CPU.Duration().D().Microseconds()
+	if at := p.StartedAt.Time(); !at.Before(end) && !at.Before(q.From) && (q.To.IsZero() || at.Before(q.To)) {
+		b.addPart(sum, p, 0, cpu) // of length zero
+	}
 	share := func(cpu int64, part, whole time.Duration) int64 {
 		n := new(big.Int).Mul(big.NewInt(cpu), big.NewInt(part.Microseconds()))
 		return n.Quo(n, big.NewInt(whole.Microseconds())).Int64()
