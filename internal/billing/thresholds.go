@@ -9,7 +9,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -30,7 +30,7 @@ func watchedMonths(now micro.Time) []stretch {
 // leases of budgets that are spent. Any number of processes may call it at any time: each threshold has one event, and
 // each lease one end.
 func (b *Service) CheckBudgets(ctx context.Context) error {
-	ctx = storage.Essential(ctx) // leases end even on a full disk
+	ctx = lifecycle.Essential(ctx) // leases end even on a full disk
 	measured := b.measureNear(ctx)
 	var reached []string
 	err := b.store.Read(ctx, func(tx *ledger.Tx) error {

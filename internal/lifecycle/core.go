@@ -11,7 +11,6 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -165,7 +164,7 @@ const (
 // are in use.
 func (c *Core) heartbeat() {
 	defer c.wg.Done()
-	ctx := storage.Essential(c.life)
+	ctx := Essential(c.life)
 	tick := time.NewTicker(HeartbeatEvery)
 	defer tick.Stop()
 	for {

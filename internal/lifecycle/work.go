@@ -17,13 +17,17 @@ type Task struct {
 	Awake bool
 }
 
+// Essential marks work that ends leases, or keeps those in use active. It goes on even on a full disk: its writes may use
+// the ledger's reserve.
+func Essential(ctx context.Context) context.Context { return storage.Essential(ctx) }
+
 // errClaimed: another caller has claimed the sandbox.
 var errClaimed = errors.New("claimed")
 
 // Work claims a sandbox, takes its next step if it is due, and settles it. It does nothing while another caller works
 // on the sandbox. It returns the error of the step, which the row also records.
 func (c *Core) Work(ctx context.Context, sandboxID string) error {
-	ctx = storage.Essential(ctx) // leases end even on a full disk
+	ctx = Essential(ctx)
 	t, err := c.claim(ctx, sandboxID, None)
 	if errors.Is(err, errClaimed) || t == nil {
 		return dropClaimed(err)
