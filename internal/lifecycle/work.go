@@ -17,8 +17,8 @@ type Task struct {
 	Awake bool
 }
 
-// Essential marks work that ends leases, or keeps those in use active. It goes on even on a full disk: its writes may use
-// the ledger's reserve.
+// Essential marks work that ends leases, or keeps those in use active. On a full disk, its writes may use the ledger's
+// reserve.
 func Essential(ctx context.Context) context.Context { return storage.Essential(ctx) }
 
 // errClaimed: another caller has claimed the sandbox.
