@@ -44,16 +44,12 @@ func (s suite) midnights(t *testing.T) {
 	readings()
 	read(t, store, func(tx *ledger.Tx) error {
 		periods, err := accounting.In(tx).PeriodsOf([]string{row.ID})
-		if err != nil {
-			return err
-		}
-		begun, err := accounting.In(tx).BegunAt(periods)
 		want := []time.Time{first, first, first, first, slept, woke, woke, woke, woke}
 		if len(periods) != len(want) {
 			t.Fatalf("there are %d periods, want %d", len(periods), len(want))
 		}
 		for i := range periods {
-			if got := begun.Of(&periods[i]); got != micro.At(want[i]) {
+			if got := periods[i].BegunAt(); got != micro.At(want[i]) {
 				t.Errorf("the usage of the period since %s began at %s, want %s",
 					periods[i].StartedAt.Time(), got.Time(), want[i])
 			}
