@@ -267,7 +267,7 @@ func mayChange(tx *ledger.Tx, row *ledger.Environment, a asked) error {
 	}
 	switch {
 	case row.Status == sandbox.EnvironmentDeleting:
-		return conflict("is being deleted, and nothing was changed: wait until it no longer exists, then create it "+
+		return conflict("is being deleted, and nothing was changed: wait until it no longer exists, then create it " +
 			"again; if its deletion failed or was interrupted, delete it again first")
 	case a.CreateOnly:
 		return conflict("exists already and belongs to %s: import it, or choose another name", row.Owner).

@@ -31,7 +31,10 @@ func TestTheEndOfALeaseCountsTheCPUTimeOfCompanions(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				w.backend.Fault(fake.OpKill, func(context.Context) error { time.Sleep(time.Second); return nil })
+				w.backend.Fault(fake.OpKill, func(context.Context) error {
+					later(time.Second) // a kill that takes time
+					return nil
+				})
 				later(10 * time.Second)
 				w.backend.Burn(l.SandboxID, 5*time.Second)
 				if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {

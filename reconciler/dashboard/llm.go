@@ -74,8 +74,8 @@ func callsOfLease(p *page) error {
 	return p.showLease("calls", "Models of "+h.AgentDID, h.Lease, v)
 }
 
-// calls returns the calls before the cursor in the URL, none unless isAny. here returns the URL of the page with another
-// cursor.
+// calls returns the calls before the cursor in the URL, none unless isAny. here returns the URL of the page with
+// another cursor.
 func (p *page) calls(isAny bool, environment, lease string, here func(before string) string) (v calls, err error) {
 	q := sandbox.LLMCallQuery{
 		EnvironmentID: environment, LeaseID: lease, Before: p.query("before"), Limit: callsPerPage,

@@ -145,8 +145,8 @@ func (w *walker) open(e entry) (int, error) {
 	return openAt(e.dir, e.name, unix.O_RDONLY|unix.O_DIRECTORY)
 }
 
-// unlock gives a directory's owner all rights to it. A directory of another user stays as it is. Fchmodat would follow a
-// link that takes the directory's place.
+// unlock gives a directory's owner all rights to it. A directory of another user stays as it is. Fchmodat would follow
+// a link that takes the directory's place.
 func unlock(dir int, name string) {
 	fd, err := openAt(dir, name, unix.O_PATH|unix.O_DIRECTORY)
 	if err != nil {
