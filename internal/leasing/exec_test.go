@@ -131,14 +131,7 @@ func TestACommandThatItsSandboxForgotHasFailed(t *testing.T) {
 		x := w.start(sandbox.ExecRequest{Command: []string{"sleep", "10m"}, Timeout: sandbox.Duration(time.Hour)})
 		later(time.Second)
 		w.cutOff()
-		l := other.lease(annLease)
-		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: l.SandboxID, Instance: "engine-1"}
-		if err := w.backend.Sleep(w.Context(), h, sandbox.SleepStop); err != nil {
-			w.Fatal(err)
-		}
-		if _, err := w.backend.Wake(w.Context(), h); err != nil {
-			w.Fatal(err)
-		}
+		w.restartUnseen(other.lease(annLease).SandboxID)
 		other.startLoop()
 		later(15 * time.Second)
 		if got := other.wantExec(x.ID, sandbox.ExecFailed); !strings.Contains(got.Error, "knows no command") {
@@ -257,6 +250,18 @@ func TestOutputOfPurgedCommandsIsDeleted(t *testing.T) {
 			w.Errorf("left in the bucket: %v", left)
 		}
 	})
+}
+
+// restartUnseen stops and starts a sandbox on its backend, without the engine.
+func (w *world) restartUnseen(id string) {
+	w.Helper()
+	h := w.handle(id)
+	if err := w.backend.Sleep(w.Context(), h, sandbox.SleepStop); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := w.backend.Wake(w.Context(), h); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // cutOff disconnects the world's process from its ledger and its engine, as SIGKILL would.

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/accounting"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
@@ -90,13 +89,7 @@ func TestMidnightDoesNotStopACommand(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.cutOff()
-		h := driver.Handle{LedgerID: w.store.ID(), EnvironmentID: game, SandboxID: id, Instance: "engine-1"}
-		if err := w.backend.Sleep(w.Context(), h, sandbox.SleepStop); err != nil {
-			w.Fatal(err)
-		}
-		if _, err := w.backend.Wake(w.Context(), h); err != nil {
-			w.Fatal(err)
-		}
+		w.restartUnseen(id)
 		other.startLoop()
 		later(15 * time.Second)
 		got := other.wantExec(x.ID, sandbox.ExecFailed)

@@ -17,26 +17,15 @@ func TestALeaseEndsWhileItsSnapshotIsBeingRestored(t *testing.T) {
 		w.write(w.acquire(ann).ID, "chapter 1")
 		w.die()
 		later(time.Minute)
-		hang := make(chan struct{})
-		w.bucket.fault(func(ctx context.Context) error {
-			close(hang)
-			<-ctx.Done()
-			return sandbox.Errorf(sandbox.Unavailable, "the bucket: %w", ctx.Err())
-		})
+		hangs := w.bucket.hang()
 		_, err := w.engine.Acquire(w.Context(),
 			sandbox.Acquire{AgentDID: ann, EnvironmentID: game, Owner: "test", NoWait: true})
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-hang
+		<-hangs
 		w.bucket.fault(nil)
-		began := time.Now()
-		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("the lease was gone %s after its release", took)
-		}
+		w.releasesSoon()
 		w.want(w.lease(annLease), sandbox.LeaseDestroyed, sandbox.EndedByRelease)
 		w.remembers(w.acquire(ann), "chapter 1")
 	})
@@ -53,22 +42,11 @@ func TestALeaseEndsWhileACheckpointIsBeingUploaded(t *testing.T) {
 		w.startLoop()
 		w.write(w.acquire(ann).ID, "chapter 1")
 		later(time.Minute)
-		hang := make(chan struct{})
-		w.bucket.fault(func(ctx context.Context) error {
-			close(hang)
-			<-ctx.Done()
-			return sandbox.Errorf(sandbox.Unavailable, "the bucket: %w", ctx.Err())
-		})
+		hangs := w.bucket.hang()
 		w.write(annLease, "chapter 2")
-		<-hang
+		<-hangs
 		w.bucket.fault(nil)
-		began := time.Now()
-		if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
-			t.Error(err)
-		}
-		if took := time.Since(began); took > 10*time.Second {
-			t.Errorf("the lease was gone %s after its release", took)
-		}
+		w.releasesSoon()
 		failed, err := w.engine.ListEvents(w.Context(),
 			sandbox.EventFilter{EnvironmentID: game, Type: string(sandbox.EventSnapshotSaveFailed)})
 		if err != nil || len(failed) > 0 {
@@ -76,4 +54,27 @@ func TestALeaseEndsWhileACheckpointIsBeingUploaded(t *testing.T) {
 		}
 		w.remembers(w.acquire(ann), "chapter 2")
 	})
+}
+
+// hang makes the next call to the bucket hang, and returns a channel that is closed once it does.
+func (b *bucket) hang() <-chan struct{} {
+	hangs := make(chan struct{})
+	b.fault(func(ctx context.Context) error {
+		close(hangs)
+		<-ctx.Done()
+		return sandbox.Errorf(sandbox.Unavailable, "the bucket: %w", ctx.Err())
+	})
+	return hangs
+}
+
+// releasesSoon releases Ann's lease, and checks that this takes at most 10 s.
+func (w *world) releasesSoon() {
+	w.Helper()
+	began := time.Now()
+	if _, err := w.engine.Release(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+		w.Error(err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		w.Errorf("the lease was gone %s after its release", took)
+	}
 }

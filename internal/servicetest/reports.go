@@ -342,7 +342,9 @@ func vanishedSandboxIsDrift(w *world) {
 func queryOfLLMCallsIsChecked(w *world) {
 	w.environment()
 	w.acquire(ann)
-	calls := must(w.Service.ListLLMCalls(w.Context(), sandbox.LLMCallQuery{LeaseID: annsLease, Before: w.Now().Format(time.RFC3339Nano), Limit: 5}))(w)
+	calls := must(w.Service.ListLLMCalls(w.Context(), sandbox.LLMCallQuery{
+		LeaseID: annsLease, Before: w.Now().Format(time.RFC3339Nano), Limit: 5,
+	}))(w)
 	if len(calls) != 0 {
 		w.Errorf("without a route there are the calls %+v", calls)
 	}
