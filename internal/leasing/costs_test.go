@@ -230,10 +230,14 @@ func (b *bill) query() sandbox.CostQuery {
 				time.Duration(rapid.Int64Range(0, int64(20*24*time.Hour/time.Microsecond)).Draw(t, "moment")) * time.Microsecond)
 		}
 	})
+	from, to := moment.Draw(b.T, "from"), moment.Draw(b.T, "to")
+	if !to.IsZero() && to.Before(from) {
+		from, to = to, from
+	}
 	return sandbox.CostQuery{
 		EnvironmentID: rapid.SampledFrom([]string{"", "", "e1"}).Draw(b.T, "environment"),
 		AgentDID:      rapid.SampledFrom([]string{"", "", "did:plc:a1"}).Draw(b.T, "agent"),
-		From:          moment.Draw(b.T, "from"), To: moment.Draw(b.T, "to"),
+		From:          from, To: to,
 		GroupBy: rapid.SampledFrom([]sandbox.CostGroup{
 			sandbox.CostByLease, sandbox.CostByEnvironment, sandbox.CostByAgent, sandbox.CostByDay, sandbox.CostByMonth,
 		}).Draw(b.T, "group"),

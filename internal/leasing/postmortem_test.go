@@ -243,6 +243,7 @@ func TestAnotherInstanceDoesNotEndAPostMortem(t *testing.T) {
 		kept := w.lease(annLease).KeptUntil
 		w.backend.BecomeInstance("engine-2")
 		w.backend.Disconnect()
+		later(time.Second) // until the break is noticed
 		w.backend.Fail(fake.OpInspect, sandbox.Errorf(sandbox.NotFound, "there is no such sandbox"))
 		if err := w.engine.Look(w.Context(), l.SandboxID); sandbox.CodeOf(err) != sandbox.Unavailable {
 			t.Errorf("looking through another instance: %v", err)

@@ -64,7 +64,7 @@ func TestAPoolThatIsUsedUpSaysWhy(t *testing.T) {
 	for name, row := range map[string]struct {
 		list, ends string
 	}{
-		"by listed networks": {`[{"Name":"other","IPAM":{"Config":[{"Subnet":"10.213.0.0/16"}]}}]`, "--network-pool"},
+		"by listed networks": {`[{"Name":"other","IPAM":{"Config":[{"Subnet":"10.213.0.0/16"}]}}]`, "docker.network_pool of the provider)"},
 		"by what is not":     {`[]`, reason},
 	} {
 		t.Run(name, func(t *testing.T) {
