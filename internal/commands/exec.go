@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -33,11 +32,7 @@ type Config struct {
 }
 
 // Service is safe for concurrent use, by any number of processes on one ledger.
-type Service struct {
-	Config
-
-	ending sync.Map // ids of cancelled commands that this program ends
-}
+type Service struct{ Config }
 
 var (
 	_ lifecycle.Initializer = (*Service)(nil)

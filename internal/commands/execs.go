@@ -106,7 +106,7 @@ func (v *Service) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Ex
 	}
 	for x.State == sandbox.ExecRunning {
 		changed := v.Store.Changed()
-		if err := v.endExec(ctx, s, x); err != nil {
+		if err := v.Core.EndRun(ctx, s, runOf(x)); err != nil {
 			return sandbox.Exec{}, err
 		}
 		if x, err = v.readExecRow(ctx, r); err != nil {
@@ -126,17 +126,10 @@ func (v *Service) CancelExec(ctx context.Context, r sandbox.ExecRef) (sandbox.Ex
 	return v.GetExec(ctx, r)
 }
 
-// endExec makes the backend end a command. An unknown command counts as ended.
-func (v *Service) endExec(ctx context.Context, s *ledger.Sandbox, x *execs.Exec) error {
-	backend, h, err := v.Core.On(s)
-	if err != nil {
-		return err
+func runOf(x *execs.Exec) lifecycle.Run {
+	return lifecycle.Run{
+		ID: x.ID, SandboxID: x.SandboxID, User: x.User(), About: lifecycle.AboutLease(x.LeaseID, x.SandboxID),
 	}
-	err = backend.EndExec(ctx, h, x.ID, x.User())
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil
-	}
-	return err
 }
 
 // ReadExec implements service.Execs.

@@ -143,47 +143,9 @@ func (v *Service) TakeOver(ctx context.Context) (next time.Time, err error) {
 		}
 	}
 	for i := range cancelled {
-		v.endCancelled(&cancelled[i])
+		v.Core.EndRunSoon(runOf(&cancelled[i]))
 	}
 	return next, err
-}
-
-const (
-	// endLimit bounds one request to end a cancelled command.
-	endLimit = time.Minute
-	// endPause is the pause after a request. The passes in between leave the command alone.
-	endPause = 5 * time.Second
-)
-
-// endCancelled begins to end a cancelled command, whose canceller may have left. It does not wait for the backend.
-func (v *Service) endCancelled(x *execs.Exec) {
-	if _, already := v.ending.LoadOrStore(x.ID, nil); already {
-		return
-	}
-	begun := v.Core.Background(func() {
-		defer v.ending.Delete(x.ID)
-		ctx, cancel := context.WithTimeout(v.Core.Life(), endLimit)
-		defer cancel()
-		var s *ledger.Sandbox
-		err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-			s, err = lifecycle.MustSandbox(tx, x.SandboxID)
-			return err
-		})
-		if err == nil {
-			err = v.endExec(ctx, s, x)
-		}
-		if err != nil && v.Core.Life().Err() == nil {
-			v.Log.Warn("commands: ending a cancelled command; will retry", lifecycle.AboutLease(x.LeaseID, x.SandboxID),
-				"exec", x.ID, "error", err)
-		}
-		select {
-		case <-time.After(endPause):
-		case <-v.Core.Life().Done():
-		}
-	})
-	if !begun {
-		v.ending.Delete(x.ID)
-	}
 }
 
 // takeOver claims a command without a follower, and follows it. If its sandbox is being removed, it

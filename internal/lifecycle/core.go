@@ -64,6 +64,8 @@ type Core struct {
 	stop context.CancelFunc
 	wg   sync.WaitGroup
 
+	ending sync.Map // the runs that EndRunSoon ends
+
 	mu     sync.Mutex // guards the fields below
 	closed bool
 	claims map[string]string // the sandbox of each claim

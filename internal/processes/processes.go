@@ -33,9 +33,8 @@ type Config struct {
 type Service struct {
 	Config
 
-	mu sync.Mutex // guards the maps below
-	// holders are the claims of the processes that this program follows. ending are the runs that it ends.
-	holders, ending map[string]struct{}
+	mu      sync.Mutex          // guards the map below
+	holders map[string]struct{} // the claims of the processes that this program follows
 
 	connections connections
 }
@@ -52,7 +51,7 @@ var (
 // New returns a Service.
 func New(c Config) *Service {
 	return &Service{
-		Config: c, holders: make(map[string]struct{}), ending: make(map[string]struct{}),
+		Config: c, holders: make(map[string]struct{}),
 		connections: connections{open: make(map[string]int)},
 	}
 }
@@ -217,7 +216,7 @@ func (v *Service) KillProcess(ctx context.Context, r sandbox.ProcessRef) (sandbo
 		if err != nil || !p.State.Live() || p.KillAt == 0 { // another start may have replaced it
 			return domainOf(p), err
 		}
-		if err := v.endProcessRun(ctx, s, p); err != nil {
+		if err := v.Core.EndRun(ctx, s, runOf(p)); err != nil {
 			return sandbox.Process{}, err
 		}
 		if _, err := v.tend(ctx, s.ID); err != nil { // it may have no follower
@@ -259,15 +258,9 @@ func (v *Service) requestEnd(ctx context.Context, r sandbox.ProcessRef) (p *exec
 	return p, err
 }
 
-// endProcessRun makes the backend end a start of a process. An unknown run counts as ended.
-func (v *Service) endProcessRun(ctx context.Context, s *ledger.Sandbox, p *execs.Process) error {
-	x, h, err := v.Core.On(s)
-	if err != nil {
-		return err
+func runOf(p *execs.Process) lifecycle.Run {
+	return lifecycle.Run{
+		ID: p.Run, SandboxID: p.SandboxID, User: p.RunAs,
+		About: slog.Group("", lifecycle.AboutLease(p.LeaseID, p.SandboxID), slog.String("process", p.Name)),
 	}
-	err = x.EndExec(ctx, h, p.Run, p.RunAs)
-	if sandbox.CodeOf(err) == sandbox.NotFound {
-		return nil
-	}
-	return err
 }

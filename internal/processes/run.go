@@ -153,13 +153,6 @@ func (v *Service) Reconcile(ctx context.Context) (next time.Time, err error) {
 	return next, err
 }
 
-const (
-	// endLimit bounds one request to end a killed process.
-	endLimit = time.Minute
-	// endPause is the pause after a request that failed. The passes in between leave the process alone.
-	endPause = 5 * time.Second
-)
-
 // endKilled begins to end the killed processes, whose callers may have left. It does not wait for a backend. A process
 // that still starts is ended by a later pass.
 func (v *Service) endKilled(ctx context.Context) error {
@@ -169,50 +162,9 @@ func (v *Service) endKilled(ctx context.Context) error {
 		return err
 	})
 	for i := range killed {
-		p := &killed[i]
-		if v.beginsToEnd(p.Run) && !v.Core.Background(func() { v.endInBackground(p) }) {
-			v.endedRun(p.Run)
-		}
+		v.Core.EndRunSoon(runOf(&killed[i]))
 	}
 	return err
-}
-
-func (v *Service) endInBackground(p *execs.Process) {
-	defer v.endedRun(p.Run)
-	ctx, cancel := context.WithTimeout(v.Core.Life(), endLimit)
-	defer cancel()
-	var s *ledger.Sandbox
-	err := v.Store.Read(ctx, func(tx *ledger.Tx) (err error) {
-		s, err = lifecycle.MustSandbox(tx, p.SandboxID)
-		return err
-	})
-	if err == nil {
-		err = v.endProcessRun(ctx, s, p)
-	}
-	if err == nil || v.Core.Life().Err() != nil {
-		return
-	}
-	v.Log.Warn("processes: ending a killed process; will retry", lifecycle.AboutLease(p.LeaseID, p.SandboxID),
-		"process", p.Name, "error", err)
-	select {
-	case <-time.After(endPause):
-	case <-v.Core.Life().Done():
-	}
-}
-
-// beginsToEnd records that this program ends a run, and returns false if it already does.
-func (v *Service) beginsToEnd(run string) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	_, already := v.ending[run]
-	v.ending[run] = struct{}{}
-	return !already
-}
-
-func (v *Service) endedRun(run string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	delete(v.ending, run)
 }
 
 // tend starts or follows the processes that are due, in one sandbox or in all. It returns when it looked for them.
