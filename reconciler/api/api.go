@@ -139,7 +139,7 @@ type server struct {
 	failures         *ratelimit.Limiter
 	scopes           map[string]sandbox.Scope // required scope by route
 	operations       map[string]sandbox.Scope // required scope by operation id
-	document         []byte                   // OpenAPI, as JSON
+	document         func() ([]byte, error)   // OpenAPI, as JSON
 	readiness        *readiness
 	metrics          http.Handler
 	observer         Observer
@@ -214,11 +214,16 @@ func (s *server) register(c Config) error {
 	s.scopes, s.operations = doc.Scopes, doc.Operations
 	var err error
 	if s.document, err = doc.Finish(); err != nil {
-		return fmt.Errorf("generating the OpenAPI document: %w", err)
+		return fmt.Errorf("registering the routes: %w", err)
 	}
-	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, _ *http.Request) {
+	s.mux.HandleFunc("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+		text, err := s.document()
+		if err != nil {
+			s.refuse(w, r, fmt.Errorf("writing the OpenAPI document: %w", err))
+			return
+		}
 		w.Header().Set("Content-Type", "application/openapi+json")
-		_, _ = w.Write(s.document) // the client may have disconnected
+		_, _ = w.Write(text) // the client may have disconnected
 	})
 	return nil
 }

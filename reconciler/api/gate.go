@@ -23,7 +23,7 @@ type Gate struct{ *server }
 func (g Gate) Knows(operationID string) bool { _, known := g.operations[operationID]; return known }
 
 // Document returns the OpenAPI document of the API, as JSON.
-func (g Gate) Document() []byte { return g.document }
+func (g Gate) Document() ([]byte, error) { return g.document() }
 
 // Gate returns the gate for browsers.
 func (h Handler) Gate() Gate { return Gate(h) }

@@ -105,7 +105,13 @@ func New(c Config) (*Dashboard, error) {
 	if d.templates, err = d.parse(); err != nil {
 		return nil, err
 	}
-	d.reference = sync.OnceValues(func() (asset, error) { return d.renderReference(c.Gate.Document()) })
+	d.reference = sync.OnceValues(func() (asset, error) {
+		document, err := c.Gate.Document()
+		if err != nil {
+			return asset{}, err
+		}
+		return d.renderReference(document)
+	})
 	d.route()
 	if len(d.undeclared) > 0 {
 		return nil, fmt.Errorf("pages without an operation of the API or a target: %s",

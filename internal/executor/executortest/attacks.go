@@ -252,18 +252,15 @@ func (a *attacks) killsInTime(t *testing.T, attack func(t *testing.T, h driver.H
 	t.Helper()
 	var quiet, attacked, ours []time.Duration
 	for range a.kills {
-		for _, hostile := range []bool{false, true} {
-			h := a.attacked(t)
+		other, h := a.attacked(t), a.attacked(t)
+		for _, h := range []driver.Handle{other, h} {
 			a.detached(t, h, named(t, "sleep", "1h"))
-			if !hostile {
-				took, _ := a.kill(t, h)
-				quiet = append(quiet, took)
-				continue
-			}
-			attack(t, h)
-			took, removing := a.kill(t, h)
-			attacked, ours = append(attacked, took), append(ours, took-removing)
 		}
+		attack(t, h)
+		took, _ := a.kill(t, other)
+		quiet = append(quiet, took)
+		took, removing := a.kill(t, h)
+		attacked, ours = append(attacked, took), append(ours, took-removing)
 	}
 	slices.Sort(quiet)
 	slices.Sort(attacked)

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"reflect"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
@@ -107,8 +108,9 @@ func Binary() *huma.MediaType {
 	return &huma.MediaType{Schema: &huma.Schema{Type: huma.TypeString, Format: "binary"}}
 }
 
-// Finish returns the document as JSON. Errors: an operation without a scope.
-func (d *Document) Finish() ([]byte, error) {
+// Finish completes the document and returns it as JSON, which is made when it is first asked for: no request needs it
+// but that for the document. Errors: an operation without a scope.
+func (d *Document) Finish() (text func() ([]byte, error), err error) {
 	if d.err != nil {
 		return nil, d.err
 	}
@@ -130,13 +132,12 @@ func (d *Document) Finish() ([]byte, error) {
 			}
 		}
 	}
-	text, err := json.Marshal(d.API.OpenAPI())
 	d.leaveMaximaToTheDomain()
-	return text, err
+	return sync.OnceValues(func() ([]byte, error) { return json.Marshal(d.API.OpenAPI()) }), nil
 }
 
 // leaveMaximaToTheDomain stops huma from checking the maximum page sizes in the document. The domain reports a page
-// size that is too large together with the other fields.
+// size that is too large together with the other fields. The document keeps a copy of what huma checks.
 func (d *Document) leaveMaximaToTheDomain() {
 	for _, item := range d.API.OpenAPI().Paths {
 		if item.Get == nil {
@@ -144,7 +145,9 @@ func (d *Document) leaveMaximaToTheDomain() {
 		}
 		for _, parameter := range item.Get.Parameters {
 			if parameter.Name == "limit" {
+				documented := *parameter.Schema
 				parameter.Schema.Maximum = nil
+				parameter.Schema = &documented
 			}
 		}
 	}
