@@ -24,6 +24,59 @@ func TestEveryLongTestIsRun(t *testing.T) {
 	t.Parallel()
 	runs := longRuns(t)
 	seen := 0
+	eachTest(t, func(dir, name string, uses map[string]bool) {
+		if !uses[longMode] {
+			return
+		}
+		seen++
+		if !slices.ContainsFunc(runs, func(r longRun) bool {
+			return r.has(dir, name) && (r.all || !uses[allMode] && !uses["cloudflaretest"])
+		}) {
+			t.Errorf("%s in %s asks for SANDBOX_TEST_LONG, and make test-long does not run it", name, dir)
+		}
+	})
+	if seen < 20 {
+		t.Errorf("%d long tests were found", seen)
+	}
+}
+
+// listed is a line of scripts/long-tests.
+var listed = regexp.MustCompile(`(?m)^([a-z][\w/]*) (Test\w+)$`)
+
+// TestListedTestsExist: scripts/long-tests names tests, in order, and leaves no other test of the same name out.
+func TestListedTestsExist(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile("scripts/long-tests")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, list, _ := strings.Cut(string(content), "<<'LIST'\n")
+	list, _, _ = strings.Cut(list, "LIST\n")
+	lines := strings.Split(strings.TrimSuffix(list, "\n"), "\n")
+	if !slices.IsSorted(lines) || len(slices.Compact(slices.Clone(lines))) != len(lines) || len(lines) < 20 {
+		t.Errorf("the %d lines are not in order, or some are there twice", len(lines))
+	}
+	left := map[string]string{} // the package of each test
+	for _, line := range lines {
+		found := listed.FindStringSubmatch(line)
+		if found == nil {
+			t.Errorf("%q is not a package and a test", line)
+			continue
+		}
+		if left[found[2]] = found[1]; testsOf(t, found[1])[found[2]] == nil {
+			t.Errorf("%s has no test %s", found[1], found[2])
+		}
+	}
+	eachTest(t, func(dir, name string, _ map[string]bool) {
+		if of, is := left[name]; is && of != dir {
+			t.Errorf("%s has a test %s too, which make test would leave out", dir, name)
+		}
+	})
+}
+
+// eachTest calls fn for each test of each package, with what testsOf says that it uses.
+func eachTest(t *testing.T, fn func(dir, name string, uses map[string]bool)) {
+	t.Helper()
 	err := filepath.WalkDir(".", func(dir string, d fs.DirEntry, err error) error {
 		if err != nil || !d.IsDir() {
 			return err
@@ -32,23 +85,12 @@ func TestEveryLongTestIsRun(t *testing.T) {
 			return filepath.SkipDir
 		}
 		for name, uses := range testsOf(t, dir) {
-			if !uses[longMode] {
-				continue
-			}
-			seen++
-			if !slices.ContainsFunc(runs, func(r longRun) bool {
-				return r.has(dir, name) && (r.all || !uses[allMode] && !uses["cloudflaretest"])
-			}) {
-				t.Errorf("%s in %s asks for SANDBOX_TEST_LONG, and make test-long does not run it", name, dir)
-			}
+			fn(dir, name, uses)
 		}
 		return nil
 	})
 	if err != nil {
 		t.Fatal(err)
-	}
-	if seen < 20 {
-		t.Errorf("%d long tests were found", seen)
 	}
 }
 
