@@ -1,8 +1,11 @@
 package environment_test
 
 import (
+	"fmt"
+	"maps"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,18 +37,23 @@ func TestAccEnvironmentErrorsOfTheReconcilerAtPlan(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
 	provider := w.Reconciler().Configuration
-	var steps []resource.TestStep
-	refused := func() {
-		for setting, says := range refusedByAReconciler {
-			steps = append(steps, resource.TestStep{
-				Config: provider + minimal(w, setting), PlanOnly: true,
-				ExpectError: regexp.MustCompile(`(?s)Checking Environment Failed.*` + strings.ReplaceAll(says, " ", `\s+`)),
-			})
-		}
+	refusal := func(says string) *regexp.Regexp {
+		return regexp.MustCompile(`(?s)Checking Environment Failed.*` + strings.ReplaceAll(says, " ", `\s+`))
 	}
-	refused()
-	steps = append(steps, resource.TestStep{Config: provider + minimal(w, ""), Check: isAlone(w)})
-	refused()
+	created, settings := provider, slices.Sorted(maps.Keys(refusedByAReconciler))
+	for i, setting := range settings {
+		created += strings.Replace(minimal(w, setting), `"test"`, fmt.Sprintf(`"t%d"`, i), 1)
+	}
+	found := w.PlanErrors(t, created)
+	steps := []resource.TestStep{{Config: provider + minimal(w, ""), Check: isAlone(w)}}
+	for i, setting := range settings {
+		says := refusal(refusedByAReconciler[setting])
+		if got := found[fmt.Sprintf("sandbox_environment.t%d", i)]; !says.MatchString(got) {
+			t.Errorf("of %s, the plan says %s, want %s", setting, got, says)
+		}
+		steps = append(steps,
+			resource.TestStep{Config: provider + minimal(w, setting), PlanOnly: true, ExpectError: says})
+	}
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		CheckDestroy:             destroyed(w, w.Name),
@@ -73,9 +81,8 @@ func TestAccEnvironmentThatMayBeAppliedIsPlanned(t *testing.T) {
 		EnvironmentSpec: sandbox.EnvironmentSpec{Image: w.Image, Network: sandbox.NetworkNone}})
 	w.Must(err)
 	const later = "resource \"terraform_data\" \"later\" {\n  input = \"x\"\n}\n"
-	provider := w.Reconciler().Configuration
-	var steps []resource.TestStep
-	for _, setting := range []string{
+	config := w.Reconciler().Configuration + later
+	for i, setting := range []string{
 		`env_passthrough = [terraform_data.later.output]`,
 		`workspace = { git = { url = "https://${terraform_data.later.output}/game.git" } }`,
 		`archive = [{
@@ -89,17 +96,14 @@ func TestAccEnvironmentThatMayBeAppliedIsPlanned(t *testing.T) {
 		`secrets = { token = { value_wo = terraform_data.later.output, value_wo_version = 1 } }`,
 		`secrets = { token = { value_wo = "hunter2", value_wo_version = 1 } }`,
 	} {
-		steps = append(steps, resource.TestStep{Config: provider + later + minimal(w, setting)})
+		config += strings.NewReplacer(`"test"`, fmt.Sprintf(`"t%d"`, i), w.Name, fmt.Sprint(w.Name, "-", i)).
+			Replace(minimal(w, setting))
 	}
-	image := strings.Replace(minimal(w, ""), w.Image, "sandbox-test/nowhere:yet", 1)
-	taken := strings.Replace(minimal(w, ""), w.Name, w.Name+"-taken", 1)
-	for _, config := range []string{image, taken} {
-		steps = append(steps, resource.TestStep{Config: provider + config})
-	}
-	for i := range steps {
-		steps[i].PlanOnly, steps[i].ExpectNonEmptyPlan = true, true
-	}
-	resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: steps})
+	config += strings.NewReplacer(`"test"`, `"image"`, w.Image, "sandbox-test/nowhere:yet").Replace(minimal(w, ""))
+	config += strings.NewReplacer(`"test"`, `"taken"`, w.Name, w.Name+"-taken").Replace(minimal(w, ""))
+	resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: []resource.TestStep{
+		{PlanOnly: true, ExpectNonEmptyPlan: true, Config: config},
+	}})
 	w.Must(w.Service().DeleteEnvironment(t.Context(), sandbox.DeleteEnvironment{ID: w.Name + "-taken"}))
 }
 

@@ -33,9 +33,14 @@ func lite(t *testing.T) sandbox.Resources {
 	return r
 }
 
+// TestContract: the attacks run on process 1, which is the same program on Docker.
 func TestContract(t *testing.T) {
 	cloudflaretest.Need(t)
-	executortest.Run(t, contract(t, cloudflaretest.NewDeployer(t)))
+	cfg := contract(t, cloudflaretest.NewDeployer(t))
+	if os.Getenv("SANDBOX_TEST_LONG") == "" {
+		cfg.Without["Attacks"] = "takes minutes: set SANDBOX_TEST_LONG=1, or run make test-long"
+	}
+	executortest.Run(t, cfg)
 }
 
 // TestContractBehindABufferingProxy: nothing needs requests and answers to flow at the same time.
@@ -44,16 +49,7 @@ func TestContractBehindABufferingProxy(t *testing.T) {
 	nginx := cloudflaretest.NeedNginx(t)
 	d := cloudflaretest.NewDeployer(t)
 	d.Front = func(url string) (string, func()) { return cloudflaretest.Nginx(t, nginx, url) }
-	cfg := contract(t, d)
-	if os.Getenv("SANDBOX_TEST_LONG") == "" {
-		for _, part := range []string{
-			"Lifecycle", "Observer", "Cleaner", "Follow", "Processes", "Hardening", "Secrets", "Deadline", "Export", "Network",
-			"Assign", "Attacks",
-		} {
-			cfg.Without[part] = "takes long: set SANDBOX_TEST_LONG=1"
-		}
-	}
-	executortest.Run(t, cfg)
+	executortest.Run(t, contract(t, d))
 }
 
 // unlimited is why attacks that exhaust a resource do not run: they would exhaust this machine.
