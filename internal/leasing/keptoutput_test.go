@@ -104,7 +104,7 @@ func (w *world) sum(scope ledger.KeptScope, id string) (sum ledger.KeptSum) {
 
 func TestManyCommandsKeepNoMoreThanALeaseMay(t *testing.T) {
 	const wave, kept = 20, 10 // some commands end at the same time
-	waves := 12
+	waves := 4
 	if os.Getenv("SANDBOX_TEST_LONG") != "" {
 		waves = 50
 	}
