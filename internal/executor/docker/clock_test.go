@@ -49,7 +49,7 @@ func TestADeadlineIsKeptWhateverTheLedgersClockShows(t *testing.T) {
 	for name, by := range aside {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const lives = 8 * time.Second
+			const lives = 15 * time.Second
 			spec, end := byAnotherClock(w.spec(), by, lives), time.Now().Add(lives)
 			must(t, w.x.Spawn(t.Context(), spec))
 			if got := w.exec(t, spec.Handle, "echo", "lives"); got != "lives\n" {
