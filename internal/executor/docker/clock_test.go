@@ -98,7 +98,7 @@ func TestASandboxOfAPoolKeepsTheDeadlineOfItsLease(t *testing.T) {
 			waiting := byAnotherClock(w.spec(), by, time.Hour)
 			waiting.LeaseID, waiting.AgentDID, waiting.Generation, waiting.Config = "", "", 0, nil
 			must(t, w.x.Spawn(t.Context(), waiting))
-			const lives = 8 * time.Second
+			const lives = 15 * time.Second
 			spec, end := w.spec(), time.Now().Add(lives)
 			spec.Handle = waiting.Handle
 			spec = byAnotherClock(spec, by, lives)
