@@ -260,6 +260,7 @@ func least(hours []need) need {
 // ledger. Work on leases must leave no goroutine behind. Nothing else runs, so neither the machine's load nor chance
 // affects the result.
 func (d *day) checkIdle() {
+	synctest.Wait() // until the queries of check are over
 	worked := goroutines()
 	d.kill()
 	time.Sleep(time.Hour)
