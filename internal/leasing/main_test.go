@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	set := false
 	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "rapid.checks" })
 	if !set && os.Getenv("SANDBOX_TEST_LONG") == "" {
-		if err := flag.Set("rapid.checks", "12"); err != nil { // each history syncs a real ledger to disk
+		if err := flag.Set("rapid.checks", "8"); err != nil { // each history syncs a real ledger to disk
 			panic(err)
 		}
 	}
