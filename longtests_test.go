@@ -19,17 +19,17 @@ const (
 )
 
 // TestEveryLongTestIsRun: make test-long runs each test that checks for the long mode in that mode. It sets
-// SANDBOX_TEST_ALL if the test needs the local Cloudflare account.
+// SANDBOX_TEST_ALL if the test needs the local Cloudflare account. scripts/long-tests does both for the tests it names.
 func TestEveryLongTestIsRun(t *testing.T) {
 	t.Parallel()
-	runs := longRuns(t)
+	runs, listed := longRuns(t), listedTests(t)
 	seen := 0
 	eachTest(t, func(dir, name string, uses map[string]bool) {
 		if !uses[longMode] {
 			return
 		}
 		seen++
-		if !slices.ContainsFunc(runs, func(r longRun) bool {
+		if listed[name] != dir && !slices.ContainsFunc(runs, func(r longRun) bool {
 			return r.has(dir, name) && (r.all || !uses[allMode] && !uses["cloudflaretest"])
 		}) {
 			t.Errorf("%s in %s asks for SANDBOX_TEST_LONG, and make test-long does not run it", name, dir)
@@ -40,12 +40,28 @@ func TestEveryLongTestIsRun(t *testing.T) {
 	}
 }
 
-// listed is a line of scripts/long-tests.
-var listed = regexp.MustCompile(`(?m)^([a-z][\w/]*) (Test\w+)$`)
-
-// TestListedTestsExist: scripts/long-tests names tests, in order, and leaves no other test of the same name out.
+// TestListedTestsExist: scripts/long-tests names tests, and leaves no other test of the same name out.
 func TestListedTestsExist(t *testing.T) {
 	t.Parallel()
+	listed := listedTests(t)
+	for name, dir := range listed {
+		if testsOf(t, dir)[name] == nil {
+			t.Errorf("%s has no test %s", dir, name)
+		}
+	}
+	eachTest(t, func(dir, name string, _ map[string]bool) {
+		if of, is := listed[name]; is && of != dir {
+			t.Errorf("%s has a test %s too, which make test would leave out", dir, name)
+		}
+	})
+}
+
+// entry is a line of the list in scripts/long-tests.
+var entry = regexp.MustCompile(`^([a-z][\w/]*) (Test\w+)$`)
+
+// listedTests returns the package of each test in scripts/long-tests, whose lines must be in order.
+func listedTests(t *testing.T) map[string]string {
+	t.Helper()
 	content, err := os.ReadFile("scripts/long-tests")
 	if err != nil {
 		t.Fatal(err)
@@ -56,22 +72,15 @@ func TestListedTestsExist(t *testing.T) {
 	if !slices.IsSorted(lines) || len(slices.Compact(slices.Clone(lines))) != len(lines) || len(lines) < 20 {
 		t.Errorf("the %d lines are not in order, or some are there twice", len(lines))
 	}
-	left := map[string]string{} // the package of each test
+	listed := map[string]string{}
 	for _, line := range lines {
-		found := listed.FindStringSubmatch(line)
+		found := entry.FindStringSubmatch(line)
 		if found == nil {
-			t.Errorf("%q is not a package and a test", line)
-			continue
+			t.Fatalf("%q is not a package and a test", line)
 		}
-		if left[found[2]] = found[1]; testsOf(t, found[1])[found[2]] == nil {
-			t.Errorf("%s has no test %s", found[1], found[2])
-		}
+		listed[found[2]] = found[1]
 	}
-	eachTest(t, func(dir, name string, _ map[string]bool) {
-		if of, is := left[name]; is && of != dir {
-			t.Errorf("%s has a test %s too, which make test would leave out", dir, name)
-		}
-	})
+	return listed
 }
 
 // eachTest calls fn for each test of each package, with what testsOf says that it uses.
@@ -124,6 +133,9 @@ func longRuns(t *testing.T) (runs []longRun) {
 	found := recipe.FindSubmatch(content)
 	if found == nil {
 		t.Fatal("GNUmakefile has no target test-long")
+	}
+	if !strings.Contains(string(found[1]), "scripts/long-tests run\n") {
+		t.Error("make test-long does not run scripts/long-tests")
 	}
 	for line := range strings.Lines(strings.ReplaceAll(string(found[1]), "\\\n", "")) {
 		if !strings.Contains(line, "SANDBOX_TEST_LONG=1") {

@@ -85,8 +85,9 @@ func TestCallsOfModelsAreListed(t *testing.T) {
 		"/ui/llm-calls?lease=" + lease:                     "completed 200 $0.01 1,200 and 30,000 cached 800 1.25 s",
 		"/ui/llm-calls?environment=rpg-1":                  "No model calls in rpg-1",
 		"/ui/llm-calls?before=2026-01-01T00:00:00Z":        "No model calls",
-		"/ui/llm-calls?before=yesterday":                   "must be next_before of the previous page, or a time such as",
-		"/ui/leases/" + url.PathEscape(l.ID):               "$0.34 for 2 calls , 32,000 tokens",
+		"/ui/llm-calls?before=yesterday": "must be next_before of the previous page, or a time " +
+			"such as 2026-11-24T20:00:00Z",
+		"/ui/leases/" + url.PathEscape(l.ID): "$0.34 for 2 calls , 32,000 tokens",
 	} {
 		if got := textOf(b.get(page).body); !strings.Contains(got, want) {
 			t.Errorf("%s shows %s, want %s", page, got, want)

@@ -40,16 +40,13 @@ func TestAccEnvironmentErrorsOfTheReconcilerAtPlan(t *testing.T) {
 	refusal := func(says string) *regexp.Regexp {
 		return regexp.MustCompile(`(?s)Checking Environment Failed.*` + strings.ReplaceAll(says, " ", `\s+`))
 	}
-	created, settings := provider, slices.Sorted(maps.Keys(refusedByAReconciler))
-	for i, setting := range settings {
-		created += strings.Replace(minimal(w, setting), `"test"`, fmt.Sprintf(`"t%d"`, i), 1)
-	}
-	found := w.PlanErrors(t, created)
+	settings := slices.Sorted(maps.Keys(refusedByAReconciler))
+	found := planErrors(t, w, provider, settings)
 	steps := []resource.TestStep{{Config: provider + minimal(w, ""), Check: isAlone(w)}}
 	for i, setting := range settings {
 		says := refusal(refusedByAReconciler[setting])
-		if got := found[fmt.Sprintf("sandbox_environment.t%d", i)]; !says.MatchString(got) {
-			t.Errorf("of %s, the plan says %s, want %s", setting, got, says)
+		if !says.MatchString(found[i]) {
+			t.Errorf("of %s, the plan says %s, want %s", setting, found[i], says)
 		}
 		steps = append(steps,
 			resource.TestStep{Config: provider + minimal(w, setting), PlanOnly: true, ExpectError: says})
@@ -96,11 +93,10 @@ func TestAccEnvironmentThatMayBeAppliedIsPlanned(t *testing.T) {
 		`secrets = { token = { value_wo = terraform_data.later.output, value_wo_version = 1 } }`,
 		`secrets = { token = { value_wo = "hunter2", value_wo_version = 1 } }`,
 	} {
-		config += strings.NewReplacer(`"test"`, fmt.Sprintf(`"t%d"`, i), w.Name, fmt.Sprint(w.Name, "-", i)).
-			Replace(minimal(w, setting))
+		config += strings.Replace(labelled(w, fmt.Sprint("t", i), setting), w.Name, fmt.Sprint(w.Name, "-", i), 1)
 	}
-	config += strings.NewReplacer(`"test"`, `"image"`, w.Image, "sandbox-test/nowhere:yet").Replace(minimal(w, ""))
-	config += strings.NewReplacer(`"test"`, `"taken"`, w.Name, w.Name+"-taken").Replace(minimal(w, ""))
+	config += strings.Replace(labelled(w, "image", ""), w.Image, "sandbox-test/nowhere:yet", 1)
+	config += strings.Replace(labelled(w, "taken", ""), w.Name, w.Name+"-taken", 1)
 	resource.Test(t, resource.TestCase{ProtoV6ProviderFactories: w.Providers(), Steps: []resource.TestStep{
 		{PlanOnly: true, ExpectNonEmptyPlan: true, Config: config},
 	}})

@@ -410,14 +410,14 @@ keep_disk = true`, `scheduling policy default, which has no snapshots`},
 			ExpectError: regexp.MustCompile(`name must be 1 to 63 characters`),
 		},
 	}
-	together := w.Embedded()
+	settings := make([]string, len(tests))
 	for i, tt := range tests {
-		together += strings.Replace(minimal(w, tt.more), `"test"`, fmt.Sprintf(`"t%d"`, i), 1)
+		settings[i] = tt.more
 	}
-	found, seen := w.PlanErrors(t, together), 0
+	found, seen := planErrors(t, w, w.Embedded(), settings), 0
 	for i, tt := range tests {
 		says := regexp.MustCompile(strings.ReplaceAll(regexp.QuoteMeta(tt.says), " ", `\s+`))
-		if says.MatchString(found[fmt.Sprintf("sandbox_environment.t%d", i)]) {
+		if says.MatchString(found[i]) {
 			seen++
 			continue
 		}

@@ -3,6 +3,7 @@ package environment_test
 import (
 	"fmt"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -30,6 +31,25 @@ resource "sandbox_environment" "test" {
   %s
 }
 `, w.Name, w.Image, more)
+}
+
+// labelled is minimal under another label.
+func labelled(w *providertest.World, label, more string) string {
+	return strings.Replace(minimal(w, more), `"test"`, strconv.Quote(label), 1)
+}
+
+// planErrors plans an environment with each of the settings, all in one plan, and returns the errors of each.
+func planErrors(t *testing.T, w *providertest.World, provider string, settings []string) []string {
+	t.Helper()
+	config, label := provider, func(i int) string { return fmt.Sprint("t", i) }
+	for i, setting := range settings {
+		config += labelled(w, label(i), setting)
+	}
+	found, errors := w.PlanErrors(t, config), make([]string, len(settings))
+	for i := range settings {
+		errors[i] = found["sandbox_environment."+label(i)]
+	}
+	return errors
 }
 
 func value(attribute string, check knownvalue.Check) statecheck.StateCheck {

@@ -47,7 +47,7 @@ func NeedNginx(t testing.TB) (program string) {
 	t.Helper()
 	program = os.Getenv("SANDBOX_TEST_NGINX")
 	if program == "" {
-		t.Skip("needs nginx: set SANDBOX_TEST_NGINX=$(scripts/nginx .tmp/nginx), or run make test-all")
+		t.Skip("needs nginx: set SANDBOX_TEST_NGINX=$(scripts/nginx .tmp/nginx), or run make test-long")
 	}
 	return program
 }
