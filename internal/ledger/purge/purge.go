@@ -235,9 +235,10 @@ func (repo Purger) EnvironmentEvents(before micro.Time, limit int) (int64, error
 // Deliveries removes up to limit deliveries received before a time, and returns the number. Their ids
 // then count as new.
 func (repo Purger) Deliveries(before micro.Time, limit int) (int64, error) {
-	old := repo.db.Model(&deliveries.Delivery{}).Select("id").Where("received_at < ?", before).Order("received_at").
-		Limit(limit)
-	return storage.RowCount("removing deliveries", repo.db.Where("id IN (?)", old).Delete(&deliveries.Delivery{}))
+	old := repo.db.Model(&deliveries.Delivery{}).Select("id, environment_id").Where("received_at < ?", before).
+		Order("received_at").Limit(limit)
+	return storage.RowCount("removing deliveries",
+		repo.db.Where("(id, environment_id) IN (?)", old).Delete(&deliveries.Delivery{}))
 }
 
 // Findings removes up to limit drift findings resolved before a time, and returns the number.
