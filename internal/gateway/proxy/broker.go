@@ -22,7 +22,7 @@ import (
 const (
 	// CertificateRefused means that the client rejects the gateway's certificate for the host.
 	CertificateRefused policy.Reason = "certificate_refused"
-	// TraceRefused means that the host's answer would contain the credential.
+	// TraceRefused means that the answer could contain a credential, of the gateway or of an upstream proxy.
 	TraceRefused      policy.Reason = "trace_refused"
 	CredentialRemoved policy.Reason = "credential_removed"
 	UpstreamTLSFailed policy.Reason = "tls_failed"
@@ -142,13 +142,10 @@ func (b *session) serveBrokered(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	f := c.flow
-	refusal := checkUpgrade(r.Header)
-	switch {
-	case !agrees(r, f.host, f.port):
+	refusal := checkRequest(r)
+	if !agrees(r, f.host, f.port) {
 		refusal = policy.Refuse(HostMismatch, "the tunnel is for %s port %d, but this request is for %.260q", f.host, f.port,
 			r.Host)
-	case r.Method == http.MethodTrace:
-		refusal = policy.Refuse(TraceRefused, "%s: the method TRACE is refused where the gateway adds a credential", f.host)
 	}
 	if refusal != nil {
 		record := b.refusal(refusal)
@@ -240,6 +237,7 @@ func (b *brokerTransport) forwarder() *httputil.ReverseProxy {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			authority := b.flow.authority(portHTTPS)
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.Host = "https", authority, nil, authority
+			r.Out.URL.Opaque = ""                  // otherwise it would be the request line
 			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged
 			r.Out.Trailer = nil
 		},

@@ -121,13 +121,17 @@ func TestRequestsThatCouldShowACredentialAreRefused(t *testing.T) {
 		r    *http.Request
 		want string
 	}{
-		"trace":         {w.request("TRACE", "https://good.example/", nil), string(proxy.TraceRefused)},
-		"another host":  {w.request("GET", "https://good.example/", nil), string(proxy.HostMismatch)},
-		"http/2 in it":  {w.request("GET", "https://good.example/", nil, "Connection", "Upgrade", "Upgrade", "h2c"), string(proxy.UpgradeRefused)},
-		"another proxy": {w.request("CONNECT", "https://good.example/", nil), string(proxy.HostMismatch)},
+		"trace":             {w.request("TRACE", "https://good.example/", nil), string(proxy.TraceRefused)},
+		"another host":      {w.request("GET", "https://good.example/", nil), string(proxy.HostMismatch)},
+		"http/2 in it":      {w.request("GET", "https://good.example/", nil, "Connection", "Upgrade", "Upgrade", "h2c"), string(proxy.UpgradeRefused)},
+		"another proxy":     {w.request("CONNECT", "https://good.example/", nil), string(proxy.HostMismatch)},
+		"an opaque address": {w.request("GET", "https://good.example/", nil), string(proxy.HostMismatch)},
 	} {
-		if name == "another host" {
+		switch name {
+		case "another host":
 			row.r.Host = "evil.example"
+		case "an opaque address":
+			row.r.URL.Opaque = "http:http://evil.example/"
 		}
 		if status, got := w.asked(c, row.r); status != 403 || !strings.Contains(got, row.want) || strings.Contains(got, "hunter2") {
 			t.Errorf("%s: %d %s, want %s", name, status, got, row.want)

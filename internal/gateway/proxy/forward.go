@@ -112,9 +112,10 @@ func (b *session) serveInner(w http.ResponseWriter, r *http.Request) {
 	b.forward(w, r, c.flow.host, strconv.Itoa(int(c.flow.port)))
 }
 
-// agrees reports whether a request is for the given host and port.
+// agrees reports whether a request is for the given host and port. A proxy or a server may follow the request line and
+// ignore Host, so a line that net/http does not parse as a path or as the URL of a host is for another one.
 func agrees(r *http.Request, host string, port uint16) bool {
-	if r.Method == http.MethodConnect || r.URL.Scheme != "" && r.URL.Scheme != "http" {
+	if r.Method == http.MethodConnect || r.URL.Opaque != "" || r.URL.Scheme != "" && r.URL.Scheme != "http" {
 		return false
 	}
 	// r.Host is the host of an absolute URL, otherwise of the single Host header.
@@ -135,7 +136,7 @@ func flowOf(ctx context.Context) *flow {
 func (b *session) forward(w http.ResponseWriter, r *http.Request, host, port string) {
 	f, refusal := b.begin(r.Context(), audit.HTTP, host, port)
 	if refusal == nil {
-		refusal = checkUpgrade(r.Header)
+		refusal = checkRequest(r)
 	}
 	if refusal != nil {
 		f.end(refusal)
@@ -156,9 +157,13 @@ func (b *session) forward(w http.ResponseWriter, r *http.Request, host, port str
 	_ = control.SetWriteDeadline(time.Time{}) // the connection may have gone
 }
 
-// checkUpgrade refuses all upgrades except web sockets. In another protocol, each request could name another host.
-func checkUpgrade(h http.Header) *policy.Refusal {
-	for _, v := range h.Values("Upgrade") {
+// checkRequest refuses TRACE, whose answer would show what the gateway or an upstream proxy adds. It also refuses all
+// upgrades except web sockets: in another protocol, each request could name another host.
+func checkRequest(r *http.Request) *policy.Refusal {
+	if r.Method == http.MethodTrace {
+		return policy.Refuse(TraceRefused, "the method TRACE is refused: its answer could show a credential")
+	}
+	for _, v := range r.Header.Values("Upgrade") {
 		if !strings.EqualFold(strings.TrimSpace(v), "websocket") {
 			return policy.Refuse(UpgradeRefused, "a connection may only be upgraded to websocket, not to %.64q", v)
 		}
@@ -197,6 +202,7 @@ func (p *Proxy) newForwarder() *httputil.ReverseProxy {
 		Rewrite: func(r *httputil.ProxyRequest) {
 			authority := flowOf(r.In.Context()).authority(portHTTP)
 			r.Out.URL.Scheme, r.Out.URL.Host, r.Out.URL.User, r.Out.Host = "http", authority, nil, authority
+			r.Out.URL.Opaque = ""                  // otherwise it would be the request line
 			r.Out.URL.RawQuery = r.In.URL.RawQuery // unchanged
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {

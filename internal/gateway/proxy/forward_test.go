@@ -112,6 +112,8 @@ func TestEachRequestInATunnelMustBeForItsHost(t *testing.T) {
 		"another port":           {"GET / HTTP/1.1\r\nHost: good.example:443\r\n\r\n", 403},
 		"another absolute":       {"GET http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
 		"https":                  {"GET https://good.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
+		"an opaque address":      {"GET http:http://evil.example/ HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
+		"trace":                  {"TRACE / HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
 		"a tunnel in the tunnel": {"CONNECT good.example:443 HTTP/1.1\r\nHost: good.example\r\n\r\n", 403},
 		"no host":                {"GET / HTTP/1.0\r\n\r\n", 403},
 		"an upgrade to HTTP/2": {"GET / HTTP/1.1\r\nHost: good.example\r\nConnection: Upgrade, HTTP2-Settings\r\n" +
