@@ -103,6 +103,26 @@ func TestLeasesEndWithin30sOfTheBudgetBeingSpent(t *testing.T) {
 	})
 }
 
+// TestANameIsNoBudget: an environment without a budget may name a companion or a model route "budget".
+func TestANameIsNoBudget(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(func(p *sandbox.PutEnvironment) {
+			p.ID, p.Companions = "chess-1", sandbox.Companions{"budget": sandbox.Companion{Image: "player"}}
+		})
+		w.environment(withModel, func(p *sandbox.PutEnvironment) {
+			p.ID, p.LLM = "chess-2", map[string]sandbox.LLMRoute{"budget": p.LLM["main"]}
+		})
+		w.environment()
+		l := w.acquire(ann)
+		later(time.Minute)
+		w.environment(func(p *sandbox.PutEnvironment) { p.Budget = &sandbox.Budget{Monthly: 1} })
+		if err := w.engine.CheckBudgets(w.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.want(w.lease(l.ID), sandbox.LeaseExpired, sandbox.EndedByBudget)
+	})
+}
+
 // TestAWarmPoolEndsWithTheBudget: waiting sandboxes cost the environment too, and are created again once there is a
 // budget.
 func TestAWarmPoolEndsWithTheBudget(t *testing.T) {

@@ -1,6 +1,8 @@
 package accounting
 
 import (
+	"slices"
+
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
@@ -9,9 +11,12 @@ import (
 
 // BudgetEnvironments returns the environments that have a budget and are not destroyed.
 func (repo Rows) BudgetEnvironments() ([]ledger.Environment, error) {
-	return storage.Find[ledger.Environment](repo.db.Where(`status <> ? AND spec LIKE '%"budget":{%'`,
+	rows, err := storage.Find[ledger.Environment](repo.db.Where(`status <> ? AND spec LIKE '%"budget":{%'`,
 		sandbox.EnvironmentDestroyed).
 		Order("id"))
+	return slices.DeleteFunc(rows, func(e ledger.Environment) bool {
+		return e.Spec.Budget == nil // a companion or a model route has the name
+	}), err
 }
 
 // ThresholdsReached returns the thresholds of a month's budget that have an event, in percent.

@@ -23,7 +23,7 @@ func Run(t *testing.T, fresh func(t *testing.T) string) {
 	t.Run("ALedgerWhoseFirstStartDiedIsOpened", s.diedAtFirstStart)
 	t.Run("ManyMayMakeTheSameLedgerAtOnce", s.racingFirstOpens)
 	t.Run("AFailingWriteUndoesOnlyItself", s.failingWrite)
-	t.Run("APanickingWriteIsAnError", s.panickingWrite)
+	t.Run("APanicIsAnError", s.panics)
 	t.Run("AWriteOfAnEndedRequestDoesNotRun", s.endedRequest)
 	t.Run("CommitsOfOthersAreNoticed", s.othersCommits)
 	t.Run("ARefusedWriteWakesNoWaiter", s.refusedWrite)
@@ -209,7 +209,7 @@ func (s suite) failingWrite(t *testing.T) {
 	})
 }
 
-func (s suite) panickingWrite(t *testing.T) {
+func (s suite) panics(t *testing.T) {
 	t.Parallel()
 	store := open(t, s.fresh(t), nil)
 	err := store.Write(t.Context(), func(tx *ledger.Tx) error {
@@ -222,6 +222,10 @@ func (s suite) panickingWrite(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	write(t, store, func(tx *ledger.Tx) error { return Environment(tx, "e") }) // no trace of it is left
+	err = store.Read(t.Context(), func(*ledger.Tx) error { panic("wanted") })
+	if sandbox.CodeOf(err) != sandbox.Internal {
+		t.Errorf("of a read: %v", err)
+	}
 }
 
 func (s suite) endedRequest(t *testing.T) {

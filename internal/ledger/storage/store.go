@@ -191,7 +191,7 @@ func closeDB(db *gorm.DB) error {
 	return pool.Close()
 }
 
-// Read runs work in one snapshot of the ledger.
+// Read runs work in one snapshot of the ledger. A panic becomes its error, so that one row cannot stop the service.
 func (s *Store) Read(ctx context.Context, w Work) error {
 	if s.stepped() { // with times of the old clock, leases would seem to have ended
 		if err := s.Write(ctx, idle); err != nil {
@@ -205,7 +205,7 @@ func (s *Store) Read(ctx context.Context, w Work) error {
 		return Error("reading the ledger", db.Error)
 	}
 	defer db.Rollback()
-	err := w.Do(newSession(s.begin, Tx{db: db, Now: micro.At(s.now())}))
+	err := recovered(newSession(s.begin, Tx{db: db, Now: micro.At(s.now())}), w)
 	s.note(err)
 	return err
 }
