@@ -115,6 +115,30 @@ func TestFailingCommandDoesNotExtendALease(t *testing.T) {
 	})
 }
 
+// TestALeaseOutlivesALongCommandThatFails: the lease lived because of the command, until the command ended.
+func TestALeaseOutlivesALongCommandThatFails(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(func(p *sandbox.PutEnvironment) { p.TTL = sandbox.Duration(10 * time.Minute) })
+		w.acquire(ann)
+		began := w.now()
+		res, err := w.engine.Exec(w.Context(), sandbox.LeaseRef{ID: annLease}, sandbox.ExecRequest{
+			Command: []string{"sleep", "2h"}, Timeout: sandbox.Duration(30 * time.Minute)})
+		if err != nil || !res.TimedOut {
+			t.Fatalf("the command ended with %+v: %v", res, err)
+		}
+		w.want(w.lease(annLease), sandbox.LeaseActive, "")
+		later(9 * time.Minute)
+		w.exec(annLease, "exit", "1") // a short command that fails extends nothing
+		later(2 * time.Minute)
+		l := w.lease(annLease)
+		w.want(l, sandbox.LeaseDestroyed, sandbox.EndedByTTL)
+		if lived := l.EndedAt.Sub(began).Round(time.Second); lived != 40*time.Minute {
+			t.Errorf("the lease ended after %s, want 40m: its ttl after the command's end", lived)
+		}
+	})
+}
+
 func TestLeaseReadsAsEndedWithoutALoop(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.environment()

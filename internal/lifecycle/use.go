@@ -125,20 +125,24 @@ func (u *Use) On() (driver.Executor, driver.Handle) {
 	return u.core.backends[u.Row.Backend].Executor, u.core.handle(&u.Row)
 }
 
-// Leave ends a use. A successful one counts as activity at its end. It is safe to call twice.
-// end may be nil.
+// Leave ends a use. A successful one counts as activity at its end, and so does another one without which the lease
+// would have ended before. It is safe to call twice. end may be nil.
 func (u *Use) Leave(ctx context.Context, succeeded bool, end Note) (err error) {
 	u.once.Do(func() {
 		u.StopHeartbeat()
 		owed := false
 		err = u.core.store.Write(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
 			owed = false
+			before, err := tx.Holds().Until(u.Row.ID)
+			if err != nil {
+				return err
+			}
 			if err := tx.Holds().Remove(u.Row.ID, u.Holder); err != nil {
 				return err
 			}
 			return tx.Update(u.Row.ID, func(s *ledger.Sandbox) (err error) {
 				due := s.Schedule.DueAt
-				owed, err = u.end(tx, s, succeeded, end)
+				owed, err = u.end(tx, s, before, succeeded, end)
 				if s.Schedule.DueAt >= due {
 					tx.KeepSchedule()
 				}
@@ -152,8 +156,9 @@ func (u *Use) Leave(ctx context.Context, succeeded bool, end Note) (err error) {
 	return err
 }
 
-// end records the end of a use, and reports whether a renewal is pending.
-func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end Note) (owed bool, err error) {
+// end records the end of a use, and reports whether a renewal is pending. held is when the sandbox's last hold would have
+// ended.
+func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, held micro.Time, succeeded bool, end Note) (owed bool, err error) {
 	if s.Phase == sandbox.PhaseGone { // a sandbox that is gone does not change any more
 		return false, nil
 	}
@@ -171,6 +176,13 @@ func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, succeeded bool, end Note) (o
 	if succeeded && s.Desired == ledger.Present {
 		owed = u.Unseen && u.core.MarkRenewalPending(tx, s)
 		return owed, u.core.Touch(tx, s)
+	}
+	left, err := tx.Holds().Until(s.ID)
+	if err != nil {
+		return false, err
+	}
+	if s.Live(held, tx.Now) && !s.Live(left, tx.Now) {
+		s.LastActivity = tx.Now // otherwise the lease would have ended during the use
 	}
 	return false, u.core.reschedule(tx, s)
 }

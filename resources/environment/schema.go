@@ -133,8 +133,8 @@ func attributes() map[string]schema.Attribute {
 // leaseAttributes returns the settings that a lease inherits and may override.
 func leaseAttributes() map[string]schema.Attribute {
 	return map[string]schema.Attribute{
-		"ttl": durationAttribute("Time after a lease's last activity at which it ends. Activity is a command that exits "+
-			"0, a file transfer or a renewal. At least `1s`.", sandbox.DefaultTTL),
+		"ttl": durationAttribute("Time after a lease's last activity at which it ends. Activity is a command while it "+
+			"runs, the end of one that exits 0, a file transfer or a renewal. At least `1s`.", sandbox.DefaultTTL),
 		"max_lifetime": durationAttribute("Time after a lease's start at which it ends, however often it is renewed. No "+
 			"code in the sandbox runs after it, even if the reconciler and the engine fail. `1s` to `8760h`. Existing "+
 			"leases keep theirs.",
