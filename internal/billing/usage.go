@@ -52,13 +52,15 @@ func (x part) split(at micro.Time) (before, after part) {
 	return before, after
 }
 
-// days yields the parts of a period by UTC day; a period of length zero has one part.
+// days yields the parts of a period by UTC day; a period of length zero has one part. All CPU time was read on the first
+// day: a later reading would have begun another period.
 func days(p *accounting.UsagePeriod, now micro.Time) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		rest := whole(p, now)
-		for {
+		for cpu := rest.cpu; ; cpu = 0 {
 			var day part
 			day, rest = rest.split(rest.from.Midnight().Add(micro.Day))
+			day.cpu = cpu
 			if !yield(day) || rest.from == rest.to {
 				return
 			}

@@ -348,7 +348,7 @@ func (b *bill) begun(q sandbox.CostQuery) (n int64) {
 	return n
 }
 
-// addUp adds the cost of a period day by day, in fractions, each rounded half up.
+// addUp adds the cost of a period day by day, in fractions, each rounded half up. Its CPU time is on its first day.
 func (b *bill) addUp(sum *sandbox.CostRow, p *accounting.UsagePeriod, q sandbox.CostQuery) {
 	end := p.EndedAt.Time()
 	if p.EndedAt == 0 {
@@ -364,13 +364,11 @@ func (b *bill) addUp(sum *sandbox.CostRow, p *accounting.UsagePeriod, q sandbox.
 	}
 	for from := p.StartedAt.Time(); from.Before(end); {
 		to := from.Truncate(24 * time.Hour).Add(24 * time.Hour)
-		days := cpu
-		if to.Before(end) {
-			days = share(cpu, to.Sub(from), end.Sub(from))
-		} else {
+		if end.Before(to) {
 			to = end
 		}
-		cpu -= days
+		days := cpu
+		cpu = 0
 		x, y := from, to
 		if x.Before(q.From) {
 			x = q.From

@@ -126,3 +126,31 @@ func TestCPUTimeIsBilledWhateverItsPeriodLasts(t *testing.T) {
 		}
 	}
 }
+
+// A period that no reading has divided at midnight has the CPU time of its first day: with an outage from 20:00 to 07:00,
+// nothing was read after midnight.
+func TestCPUTimeStaysOnTheDayOfItsReading(t *testing.T) {
+	t.Parallel()
+	begin := time.Date(2026, 4, 1, 0, 0, 0, 0, time.UTC)
+	m := newMonth(t, begin.AddDate(0, 0, 40))
+	s := m.sandbox(ann, sandbox.Resources{MemoryMB: 1024, CPUMillis: 1000})
+	m.write(func(tx *ledger.Tx) error {
+		book, err := accounting.In(tx).KeepPriceBook(sandbox.Docker, m.book)
+		return errors.Join(err, accounting.In(tx).EnterState(s, sandbox.PhaseAwake, micro.At(begin.Add(10*time.Hour)), book))
+	})
+	m.write(func(tx *ledger.Tx) error {
+		return accounting.In(tx).AddCPU(s, micro.SpanOf(6*time.Hour), micro.At(begin.Add(20*time.Hour)))
+	})
+	m.gone(s, begin.Add(31*time.Hour))
+	for _, rolled := range []bool{false, true} {
+		if rolled {
+			m.rollUp()
+		}
+		for day, want := range []float64{6 * 3600, 0} {
+			q := sandbox.CostQuery{From: begin.AddDate(0, 0, day), To: begin.AddDate(0, 0, day+1)}
+			if got := m.costs(q).Total.CPUSeconds; got != want {
+				t.Errorf("day %d, counted by day %t: %v s of CPU time are billed, want %v", day, rolled, got, want)
+			}
+		}
+	}
+}
