@@ -51,18 +51,25 @@ func safeList(list string) string {
 	return strings.Join(kept, string(filepath.ListSeparator))
 }
 
-// safeValue reports whether no path in a value leads to something that sandbox code can write. Relative paths
-// in search lists are relative to the working directory, which it can write.
+// safeValue reports whether no path in a value leads to something that sandbox code can write. A relative path leads to
+// the working directory, which it can write: NODE_PATH=modules, or NODE_OPTIONS=--require dotenv.
 func safeValue(name, value string) bool {
-	if strings.HasSuffix(name, "PATH") && slices.Contains(filepath.SplitList(value), "") {
+	if hasSuffix(name, "PATH", "LIB") && slices.ContainsFunc(filepath.SplitList(value), relative) ||
+		value != "" && hasSuffix(name, "OPT", "OPTS", "OPTIONS") {
 		return false
 	}
 	for _, word := range strings.FieldsFunc(value, func(c rune) bool { return strings.ContainsRune(":;,= \t\n", c) }) {
-		if strings.HasPrefix(word, ".") || filepath.IsAbs(word) && !safe(word) {
+		if strings.HasPrefix(word, ".") || relative(word) && strings.Contains(word, "/") || !relative(word) && !safe(word) {
 			return false
 		}
 	}
 	return true
+}
+
+func relative(path string) bool { return !filepath.IsAbs(path) }
+
+func hasSuffix(name string, suffixes ...string) bool {
+	return slices.ContainsFunc(suffixes, func(suffix string) bool { return strings.HasSuffix(name, suffix) })
 }
 
 // safe reports whether sandbox code cannot change a path, nor a directory on the way: everything is on read-only file
