@@ -19,11 +19,17 @@ func (w *world) bounded(t *testing.T) driver.Handle {
 	return spec.Handle
 }
 
-// ends runs a script to its end.
+// ends runs a script to its end, as the sandbox's user.
 func (w *world) ends(t *testing.T, h driver.Handle, script string) sandbox.ExecResult {
+	t.Helper()
+	return w.endsAs(t, h, "", script)
+}
+
+func (w *world) endsAs(t *testing.T, h driver.Handle, user, script string) sandbox.ExecResult {
 	t.Helper()
 	r, err := sandbox.ExecRequest{
 		Command: []string{"sh", "-c", script},
+		User:    user,
 		Timeout: sandbox.Duration(time.Minute),
 	}.Normalize()
 	must(t, err)
@@ -78,6 +84,24 @@ func moreThanTheDisk(t *testing.T, w *world) {
 func TestADirectoryThatDeniesAccessIsMeasured(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
+	t.Run("of another user", func(t *testing.T) {
+		t.Parallel()
+		h := w.bounded(t)
+		w.ends(t, h, "mkdir -m 1777 p")
+		closed := make(chan sandbox.ExecResult)
+		go func() {
+			closed <- w.ends(t, h, "until [ -d p/h ]; do sleep 0.1; done; mkdir p/i; echo x >p/i/f; touch p/closed; chmod 700 p")
+		}()
+		// The other user writes in its working directory, to whose parent it has no access any more.
+		res := w.endsAs(t, h, "4242:4242", "mkdir -m 700 p/h; cd p/h; while [ -e ../h ]; do sleep 0.1; done; "+
+			"for f in 1 2; do dd if=/dev/zero of=$f bs=1M count=20; done; sleep 50")
+		if res.ExitCode != 128+9 || !strings.Contains(string(res.Stderr), "disk_exceeded") {
+			t.Errorf("a program that hides 40 MB of 32 ended with %d: %s", res.ExitCode, res.Stderr)
+		}
+		if res := <-closed; res.ExitCode != 0 {
+			t.Errorf("the parent was closed with %d: %s", res.ExitCode, res.Stderr)
+		}
+	})
 	for _, mode := range []string{"644", "444", "600", "200", "0"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()

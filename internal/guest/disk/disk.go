@@ -38,6 +38,8 @@ const (
 type Limits struct {
 	Bytes int64
 	Roots []string
+	// As is the file-system identity of the calling thread.
+	As Identity
 	// Writers returns the processes to kill when the limit is exceeded; Holders returns the processes whose
 	// open files count.
 	Writers, Holders func() []int

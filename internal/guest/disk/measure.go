@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/identity"
 )
 
 // inode identifies a file, whatever its names.
@@ -19,7 +21,7 @@ func inodeOf(s *unix.Stat_t) inode { return inode{uint64(s.Dev), s.Ino} } //noli
 
 // measure returns the disk use of the trees below the roots, plus that of open files on their devices without a name.
 func (d *watch) measure() (used int64, err error) {
-	w := walk{elsewhere: d.elsewhere, buffer: make([]byte, 4096)}
+	w := walk{elsewhere: d.elsewhere, buffer: make([]byte, 4096), as: d.limits.As}
 	devices := map[uint64]bool{}
 	for _, root := range d.limits.Roots {
 		dev, err := w.tree(root)
@@ -62,13 +64,18 @@ type walk struct {
 	buffer    []byte
 	used      int64
 	levels    []level
+	as        Identity // of the thread
 }
 
-// level is a parent directory and the position at which the walk continues in it.
+// level is a parent directory, the position at which the walk continues in it, and the identity for it.
 type level struct {
 	inode
 	next int64
+	as   Identity
 }
+
+// Identity is a file-system identity of a thread.
+type Identity struct{ UID, GID int }
 
 // maxLevels is deeper than any tree that a program needs, and uses 1.5 MiB of memory.
 const maxLevels = 1 << 16
@@ -88,6 +95,8 @@ func (w *walk) add(s *unix.Stat_t) {
 
 // tree adds everything below a directory, and returns its device.
 func (w *walk) tree(root string) (dev uint64, err error) {
+	own := w.as
+	defer func() { err = errors.Join(err, w.become(own)) }()
 	fd, err := openBelow(unix.AT_FDCWD, root)
 	if err != nil {
 		return 0, err
@@ -144,10 +153,11 @@ func (w *walk) files(fd int, here inode) (child int, err error) {
 			if w.elsewhere[inodeOf(&s)] {
 				continue
 			}
-			child, err := openBelow(fd, name)
+			as := w.as
+			child, err := w.open(fd, name, Identity{int(s.Uid), int(s.Gid)})
 			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) ||
 				errors.Is(err, unix.EACCES) {
-				continue // gone, replaced, or owned by another user
+				continue // gone, replaced, or of a user that this user namespace does not have
 			}
 			if err != nil {
 				return -1, err
@@ -156,10 +166,48 @@ func (w *walk) files(fd int, here inode) (child int, err error) {
 				return -1, errors.Join(errTorn, unix.Close(child))
 			}
 			w.add(&s)
-			w.levels = append(w.levels, level{here, next})
+			w.levels = append(w.levels, level{here, next, as})
 			return child, nil
 		}
 	}
+}
+
+// open opens a directory. If one denies this thread access, the thread becomes its owner until it returns from there:
+// commands may run as any user, and could hide files from the sandbox's own.
+func (w *walk) open(fd int, name string, owner Identity) (int, error) {
+	child, err := openBelow(fd, name)
+	if !errors.Is(err, unix.EACCES) || owner == w.as {
+		return child, err
+	}
+	at, err := unix.Openat(fd, name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, err
+	}
+	defer unix.Close(at) //nolint:errcheck // nothing was written
+	back := w.as
+	if w.become(owner) != nil {
+		return -1, errors.Join(unix.EACCES, w.become(back))
+	}
+	if child, err = openToWalk(at, "."); errors.Is(err, unix.EACCES) {
+		// The parent may deny the owner access, and only Linux 6.6 needs no access to it.
+		if unix.Fchmodat(at, "", 0o700, unix.AT_EMPTY_PATH) != nil {
+			_ = unix.Fchmodat(fd, name, 0o700, 0) // openToWalk says whether it worked
+		}
+		child, err = openToWalk(at, ".")
+	}
+	if err != nil {
+		return -1, errors.Join(err, w.become(back))
+	}
+	return child, nil
+}
+
+// become gives the thread an identity.
+func (w *walk) become(as Identity) error {
+	if w.as == as {
+		return nil
+	}
+	w.as = as // even if the thread has only a part of it
+	return identity.Take(as.UID, as.GID)
 }
 
 // openBelow opens a directory. If one denies its owner access, it makes it accessible: nothing can hide there.
@@ -189,7 +237,15 @@ func openToWalk(fd int, name string) (int, error) {
 func (w *walk) up(fd int) (int, error) {
 	back := w.levels[len(w.levels)-1]
 	w.levels = w.levels[:len(w.levels)-1]
-	parent, err := unix.Openat(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	// The owner of the directory can look for its parent, and only the parent's owner can read that.
+	at, err := unix.Openat(fd, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	parent := -1
+	if err == nil {
+		if err = w.become(back.as); err == nil {
+			parent, err = unix.Openat(at, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		}
+		err = errors.Join(err, unix.Close(at))
+	}
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EACCES) {
 		return -1, errTorn
 	}

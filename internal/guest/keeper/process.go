@@ -250,7 +250,8 @@ func (p *process) watchDisk() {
 		for ; ; time.Sleep(time.Second) {
 			p.keeper.guard("watch the disk", func() {
 				disk.Watch(disk.Limits{
-					Bytes: p.cfg.Disk, Roots: sandbox.Roots, Writers: p.programs, Holders: p.programs,
+					Bytes: p.cfg.Disk, Roots: sandbox.Roots, As: disk.Identity{UID: p.cfg.UID, GID: p.cfg.GID},
+					Writers: p.programs, Holders: p.programs,
 					Ended: func(sinceBoot time.Duration) { p.diskEnded.Store(int64(sinceBoot)) },
 					Shut:  p.keeper.freezer.shut,
 				})
