@@ -1,6 +1,11 @@
 package docker_test
 
 import (
+	"archive/tar"
+	"bytes"
+	"fmt"
+	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -116,4 +121,41 @@ func TestADirectoryThatDeniesAccessIsMeasured(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Files that a caller writes are within the disk limit, too: no program that could be ended writes them.
+func TestFilesOfACallerAreWithinTheDiskLimit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, dockertest.Busybox(t))
+	h := w.bounded(t)
+	megabyte := strings.Repeat("x", 1<<20)
+	var many bytes.Buffer
+	to := tar.NewWriter(&many)
+	for i := range 100 {
+		must(t, to.WriteHeader(&tar.Header{Name: fmt.Sprint("f", i), Mode: 0o644, Size: 1 << 20}))
+		_, err := io.WriteString(to, megabyte)
+		must(t, err)
+	}
+	must(t, to.Close())
+	err := w.x.CopyTo(t.Context(), h, "/workspace/many", bytes.NewReader(many.Bytes()))
+	if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "disk_exceeded") {
+		t.Errorf("100 MB of 32 are copied with %v", err)
+	}
+	write := func(name string) error {
+		return w.x.WriteFile(t.Context(), h, sandbox.FileWrite{Path: "/workspace/" + name}, strings.NewReader(megabyte+megabyte))
+	}
+	for i := range 10 {
+		if err = write(fmt.Sprint("g", i)); err != nil {
+			break
+		}
+	}
+	if sandbox.CodeOf(err) != sandbox.Invalid || !strings.Contains(err.Error(), "disk_exceeded") {
+		t.Errorf("another 20 MB are written with %v", err)
+	}
+	used, err := strconv.Atoi(strings.TrimSpace(string(w.ends(t, h, "du -sm /workspace | cut -f1").Stdout)))
+	if err != nil || used > 40 {
+		t.Errorf("%d MB are used, of 32: %v", used, err)
+	}
+	must(t, w.x.RemoveFile(t.Context(), h, sandbox.FileRemoval{Path: "/workspace/many", Recursive: true}))
+	must(t, write("after"))
 }

@@ -65,11 +65,12 @@ func Run(cfg Config) error {
 			return fmt.Errorf("forward to the gateway: %w", err)
 		}
 	}
+	parent := newParent(conn)
 	b := &broker{
 		cfg:    cfg,
-		keeper: newParent(conn),
+		keeper: parent,
 		memory: memory.NewTidier(),
-		files:  files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}),
+		files:  files.New(files.Identity{UID: cfg.UID, GID: cfg.GID}).Within(parent.space),
 		saver:  files.New(files.Identity{UID: cfg.UID, GID: cfg.GID, All: cfg.Port}),
 		own:    identity.NewWorkers(cfg.UID, cfg.GID, cfg.ownProc),
 	}

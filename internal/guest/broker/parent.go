@@ -9,13 +9,15 @@ import (
 	"sync"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/channel"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/files"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/link"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
 )
 
 // parent is the broker's end of the link to process 1.
 type parent struct {
-	conn *link.Conn
+	conn  *link.Conn
+	space *files.Space
 
 	mu      sync.Mutex // guards the fields below
 	seq     uint64
@@ -53,7 +55,8 @@ func (a *attachment) get() link.Status {
 }
 
 func newParent(conn *link.Conn) *parent {
-	return &parent{conn: conn, answers: map[uint64]chan link.Message{}, readers: map[uint64]*attachment{}}
+	return &parent{conn: conn, space: files.NewSpace(), answers: map[uint64]chan link.Message{},
+		readers: map[uint64]*attachment{}}
 }
 
 // receive handles messages until the link ends, and returns why it ended.
@@ -81,6 +84,8 @@ func (k *parent) receive() error {
 			to <- m
 		case m.Kind == link.State && reader != nil && m.Status != nil:
 			reader.set(*m.Status)
+		case m.Kind == link.Disk:
+			k.space.Measured(m.Left)
 		default:
 			link.CloseAll(m.Files) // the asker is gone
 		}

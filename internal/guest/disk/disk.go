@@ -43,6 +43,9 @@ type Limits struct {
 	// Writers returns the processes to kill when the limit is exceeded; Holders returns the processes whose
 	// open files count.
 	Writers, Holders func() []int
+	// Measured is called with the bytes that are left after each measurement, less than 0 if the limit is exceeded. It
+	// must not wait. It may be nil.
+	Measured func(left int64)
 	// Ended is called with the time since boot before the processes are killed.
 	Ended func(sinceBoot time.Duration)
 	// Shut prevents new programs, which would be killed with the others, until the returned function is
@@ -93,6 +96,9 @@ func (d *watch) look() {
 		}
 	}
 	d.used = used
+	if d.limits.Measured != nil {
+		d.limits.Measured(d.limits.Bytes - used)
+	}
 }
 
 // end kills the programs.

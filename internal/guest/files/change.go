@@ -36,7 +36,7 @@ func (w Worker) write(ctx context.Context, p string, mode fs.FileMode, in io.Rea
 		return refuse("the path is a directory")
 	}
 	return replace(fdOf(dir), name, mode, func(f io.Writer) error {
-		return cmp.Or(copyContent(f, in), ctx.Err())
+		return cmp.Or(copyContent(bounded{ctx, w.space, f}, in), ctx.Err())
 	})
 }
 

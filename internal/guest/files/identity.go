@@ -22,10 +22,17 @@ type Identity struct {
 type Worker struct {
 	identity *Identity // nil: the process's own
 	base     string    // the directory used as /, "" for / itself
+	space    *Space    // nil: no limit
 }
 
 // New returns a Worker with a file-system identity. The process needs CAP_SETUID and CAP_SETGID.
 func New(id Identity) Worker { return Worker{identity: &id} }
+
+// Within returns a Worker that adds to the disk what a space allows.
+func (w Worker) Within(s *Space) Worker {
+	w.space = s
+	return w
+}
 
 // do runs work with the identity and returns its error.
 func (w Worker) do(work func() error) error {

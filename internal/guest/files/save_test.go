@@ -50,7 +50,7 @@ func TestWhatIsSavedComesBack(t *testing.T) {
 	must(t, os.Chtimes(filepath.Join(from, "d"), when, when))
 	var archive bytes.Buffer
 	must(t, within(t, from, func(r *os.Root) error { return packBelow(r, from, &archive) }))
-	must(t, within(t, to, func(r *os.Root) error { return unpackInto(t.Context(), r, &archive) }))
+	must(t, within(t, to, func(r *os.Root) error { return Worker{}.unpackInto(t.Context(), r, &archive) }))
 	must(t, os.Remove(filepath.Join(from, "outside"))) // it leads out, so it is not saved
 	for _, name := range []string{"d", "d/large"} {
 		was, err := os.Lstat(filepath.Join(from, name))

@@ -145,7 +145,7 @@ func unpacksWhole(s *snapshotstore.Store, a snapshotstore.Archive) (err error) {
 	if err := errors.Join(err, r.Close()); err != nil {
 		return err
 	}
-	if err := unpackInto(context.Background(), root, bytes.NewReader(stream)); err != nil {
+	if err := (Worker{}).unpackInto(context.Background(), root, bytes.NewReader(stream)); err != nil {
 		return err
 	}
 	if escaped, err := os.ReadDir(outside); err != nil || len(escaped) != 1 {

@@ -28,7 +28,7 @@ func (w Worker) unpack(ctx context.Context, dir string, in io.Reader) error {
 	}
 	defer root.Close()
 	if rel == "." {
-		return unpackInto(ctx, root, in)
+		return w.unpackInto(ctx, root, in)
 	}
 	if err := makeDir(root, rel); err != nil {
 		return err
@@ -43,11 +43,11 @@ func (w Worker) unpack(ctx context.Context, dir string, in io.Reader) error {
 		return err
 	}
 	defer target.Close()
-	return unpackInto(ctx, target, in)
+	return w.unpackInto(ctx, target, in)
 }
 
-func unpackInto(ctx context.Context, target *os.Root, in io.Reader) error {
-	u := unpacker{ctx: ctx, root: target, dirs: map[string]directory{}, buffer: make([]byte, bufferSize)}
+func (w Worker) unpackInto(ctx context.Context, target *os.Root, in io.Reader) error {
+	u := unpacker{ctx: ctx, root: target, space: w.space, dirs: map[string]directory{}, buffer: make([]byte, bufferSize)}
 	entries := tar.NewReader(in)
 	for {
 		if err := ctx.Err(); err != nil {
@@ -69,6 +69,7 @@ func unpackInto(ctx context.Context, target *os.Root, in io.Reader) error {
 type unpacker struct {
 	ctx    context.Context //nolint:containedctx // it exists for one call
 	root   *os.Root
+	space  *Space
 	buffer []byte
 	parent string // a directory that exists
 	dirs   map[string]directory
@@ -85,6 +86,9 @@ func (u *unpacker) entry(h *tar.Header, content io.Reader) error {
 	name := filepath.Clean(h.Name)
 	if name == "." {
 		return nil
+	}
+	if err := u.space.take(u.ctx, entrySize); err != nil {
+		return err
 	}
 	if !filepath.IsLocal(name) {
 		return refuse("the path leads outside of the directory")
@@ -176,6 +180,9 @@ func (u *unpacker) copy(f *os.File, content io.Reader) error {
 		}
 		n, err := content.Read(u.buffer)
 		if n > 0 {
+			if err := u.space.take(u.ctx, int64(n)); err != nil {
+				return err
+			}
 			if _, err := f.Write(u.buffer[:n]); err != nil {
 				return err
 			}

@@ -35,7 +35,7 @@ func unpackOne(t *testing.T, h tar.Header) (dir string, err error) {
 		t.Fatal(err)
 	}
 	defer root.Close()
-	return dir, unpackInto(t.Context(), root, &archive)
+	return dir, Worker{}.unpackInto(t.Context(), root, &archive)
 }
 
 func TestALinkOutOfTheDirectoryIsRefused(t *testing.T) {

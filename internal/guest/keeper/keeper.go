@@ -56,6 +56,7 @@ type keeper struct {
 	past     past
 	readers  map[uint64]*reader
 	session  *session // nil: no broker
+	left     *int64   // of the disk limit, in bytes; nil before it is measured
 }
 
 // reader is the broker's attachment to a command.
@@ -107,6 +108,7 @@ type session struct {
 
 	mu    sync.Mutex // guards the fields below
 	dirty map[uint64]bool
+	left  *int64 // to tell, as in keeper
 	// now and soon wake the sender of changes.
 	now, soon chan struct{}
 }
@@ -122,7 +124,11 @@ func (k *keeper) serve(conn *link.Conn) {
 	}
 	k.mu.Lock()
 	k.session = s
+	left := k.left
 	k.mu.Unlock()
+	if left != nil {
+		s.tellLeft(left)
+	}
 	gone := make(chan struct{})
 	var notices sync.WaitGroup
 	notices.Go(func() { s.notify(gone) })

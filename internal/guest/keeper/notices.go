@@ -63,9 +63,12 @@ func (s *session) notify(gone <-chan struct{}) {
 			}
 		}
 		s.mu.Lock()
-		dirty := s.dirty
-		s.dirty = map[uint64]bool{}
+		dirty, left := s.dirty, s.left
+		s.dirty, s.left = map[uint64]bool{}, nil
 		s.mu.Unlock()
+		if left != nil {
+			s.send(link.Message{Kind: link.Disk, Left: *left})
+		}
 		for id := range dirty {
 			s.k.guard("notify of a change", func() { s.tell(id) })
 		}
@@ -81,8 +84,34 @@ func (s *session) tell(id uint64) {
 		return
 	}
 	status := r.c.status()
-	if err := s.conn.Send(link.Message{Kind: link.State, Attachment: id, Status: &status}); err != nil {
+	s.send(link.Message{Kind: link.State, Attachment: id, Status: &status})
+}
+
+func (s *session) send(m link.Message) {
+	if err := s.conn.Send(m); err != nil {
 		_ = s.conn.Close() // the next broker attaches again
+	}
+}
+
+// measured notes how much of the disk limit is left, and tells the broker, which writes files.
+func (k *keeper) measured(left int64) {
+	k.mu.Lock()
+	k.left = &left
+	s := k.session
+	k.mu.Unlock()
+	if s != nil {
+		s.tellLeft(&left)
+	}
+}
+
+// tellLeft does not wait for the broker.
+func (s *session) tellLeft(left *int64) {
+	s.mu.Lock()
+	s.left = left
+	s.mu.Unlock()
+	select {
+	case s.now <- struct{}{}:
+	default: // the sender is already awake
 	}
 }
 

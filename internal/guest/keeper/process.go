@@ -252,8 +252,9 @@ func (p *process) watchDisk() {
 				disk.Watch(disk.Limits{
 					Bytes: p.cfg.Disk, Roots: sandbox.Roots, As: disk.Identity{UID: p.cfg.UID, GID: p.cfg.GID},
 					Writers: p.programs, Holders: p.programs,
-					Ended: func(sinceBoot time.Duration) { p.diskEnded.Store(int64(sinceBoot)) },
-					Shut:  p.keeper.freezer.shut,
+					Measured: p.keeper.measured,
+					Ended:    func(sinceBoot time.Duration) { p.diskEnded.Store(int64(sinceBoot)) },
+					Shut:     p.keeper.freezer.shut,
 				})
 			})
 		}
@@ -264,8 +265,7 @@ func (p *process) watchDisk() {
 	}
 }
 
-// programs returns the processes whose files count. The broker's count too: it writes into the sandbox for
-// the reconciler.
+// programs returns the processes to end, whose open files count. The broker is none of them: see files.Space.
 func (p *process) programs() []int { return p.keeper.freezer.programs() }
 
 const (

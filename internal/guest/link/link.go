@@ -24,7 +24,7 @@ import (
 // Kind is the kind of a message.
 type Kind string
 
-// The kinds. The broker asks, and the keeper answers with the Seq of the question. The keeper sends State
+// The kinds. The broker asks, and the keeper answers with the Seq of the question. The keeper sends State and Disk
 // unasked.
 const (
 	// Start starts a command and attaches to it. Attach attaches to a started command.
@@ -49,9 +49,10 @@ const (
 	Begin  Kind = "begin"
 	Done   Kind = "done"
 	Forget Kind = "forget"
-	// The keeper sends Answer and State.
+	// The keeper sends Answer, State and Disk. Disk says how much of the disk limit is left.
 	Answer Kind = "answer"
 	State  Kind = "state"
+	Disk   Kind = "disk"
 )
 
 // Message is one message.
@@ -89,6 +90,8 @@ type Message struct {
 	Text    string       `json:"text,omitempty"`
 	Result  *wire.Result `json:"result,omitempty"`
 	Status  *Status      `json:"status,omitempty"`
+	// Left is what Disk says, in bytes. It is less than 0 if the limit is exceeded.
+	Left int64 `json:"left,omitempty"`
 	// Log: the command's output is a log, and its latest bytes are kept.
 	Log bool `json:"log,omitempty"`
 	// Body: the message is in the last file, because it is large.
