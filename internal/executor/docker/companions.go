@@ -66,6 +66,9 @@ func (e *Executor) provisionCompanions(ctx context.Context, ref driver.Environme
 		if err != nil {
 			return nil, err
 		}
+		if err := checkImageVolumes(ref, "companions."+name+".image", img); err != nil {
+			return nil, err
+		}
 		s := templates.Of(ref, img, p, spec.Confinement)
 		if err := e.templates.Ensure(ctx, s); err != nil {
 			return nil, err

@@ -217,22 +217,23 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 			return e.networks.Remove(ctx, objects.HandleLabels(h, objects.RoleNetwork))
 		})
 	}
-	parts = append(parts, func() error { return e.removeVolumes(ctx, h, had(guest.LeaseDir)) })
+	parts = append(parts, func() error { return e.removeVolumes(ctx, h, c, err == nil) })
 	// A gateway or relay that is down must not keep the volumes: they may fill the disk that it needs to start.
 	return parallel.Each(len(parts), parts, func(remove *func() error) error { return (*remove)() })
 }
 
-// removeVolumes removes the volumes of a container that is gone. A sandbox of a pool also has one for its lease.
-func (e *Executor) removeVolumes(ctx context.Context, h driver.Handle, pooled bool) error {
+// removeVolumes removes the volumes of a container that is gone. If found, c has its mounts.
+func (e *Executor) removeVolumes(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, found bool) error {
 	// Nothing that remains is running. So if many sandboxes end at the same time, the engine stops all of them first.
 	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
 		return err // it uses the volumes
 	}
 	err := e.removeVolume(ctx, objects.WorkspaceVolume(h), h, objects.RoleWorkspace)
-	if pooled {
+	if !found || containers.ListsMount(c, guest.LeaseDir) {
 		err = errors.Join(err, e.removeVolume(ctx, objects.LeaseVolume(h), h, objects.RoleLease))
 	}
-	return errors.Join(err, e.removeVolume(ctx, objects.DataVolume(h), h, objects.RoleData))
+	return errors.Join(err, e.removeImageVolumes(ctx, h, c, found),
+		e.removeVolume(ctx, objects.DataVolume(h), h, objects.RoleData))
 }
 
 // removeVolume removes a volume of a sandbox, or of a companion.
