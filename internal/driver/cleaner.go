@@ -10,14 +10,15 @@ type DependentKind string
 
 // The kinds of objects that belong to a sandbox or an environment, besides the sandbox itself.
 const (
-	DependentPopulator DependentKind = "carrier" // a container that only fills volumes
-	DependentWorkspace DependentKind = "workspace"
-	DependentData      DependentKind = "data"
-	DependentCompanion DependentKind = "companion" // a container that shares the network of a sandbox
-	DependentLease     DependentKind = "lease"     // holds the lease of a sandbox from a warm pool
-	DependentNetwork   DependentKind = "network"   // for network full
-	DependentGuest     DependentKind = "guest"
-	DependentTemplate  DependentKind = "seed"
+	DependentPopulator   DependentKind = "carrier" // a container that only fills volumes
+	DependentWorkspace   DependentKind = "workspace"
+	DependentData        DependentKind = "data"
+	DependentCompanion   DependentKind = "companion"    // a container that shares the network of a sandbox
+	DependentLease       DependentKind = "lease"        // holds the lease of a sandbox from a warm pool
+	DependentImageVolume DependentKind = "image-volume" // at a path that the image declares as a volume
+	DependentNetwork     DependentKind = "network"      // for network full
+	DependentGuest       DependentKind = "guest"
+	DependentTemplate    DependentKind = "seed"
 	// Of an environment with a restricted network.
 	DependentGateway      DependentKind = "gateway"
 	DependentEgress       DependentKind = "egress"

@@ -16,6 +16,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/templates"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest/wire"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -63,6 +64,9 @@ func (e *Executor) provisionCompanions(ctx context.Context, ref driver.Environme
 	for _, name := range spec.Companions.Names() {
 		img, err := e.engine.GetImage(ctx, spec.Companions[name].Image, ref.Instance, spec.ImagePull)
 		if err != nil {
+			return nil, err
+		}
+		if err := checkImageVolumes(ref, "companions."+name+".image", img); err != nil {
 			return nil, err
 		}
 		s := templates.Of(ref, img, p, spec.Confinement)
@@ -171,26 +175,27 @@ func (e *Executor) killCompanions(ctx context.Context, h driver.Handle, c docker
 	if h.Companion != "" {
 		return nil
 	}
-	e.containers.ForgetCompanions(h)
 	names := objects.CompanionNames(c.Labels)
-	if !found {
+	if found {
+		e.containers.RememberCompanions(h, names) // for the next Kill, if this one leaves something
+	} else {
 		var err error
 		if names, err = e.leftCompanions(ctx, h); err != nil {
 			return err
 		}
 	}
-	return eachOf(ctx, names, func(ctx context.Context, name string) error {
-		c, err := e.containers.Find(ctx, h.Of(name))
+	return parallel.Each(len(names), names, func(name *string) error {
+		c, err := e.containers.Find(ctx, h.Of(*name))
 		if err != nil && sandbox.CodeOf(err) != sandbox.NotFound {
 			return err
 		}
-		tell, stop := e.telling(ctx, h.Of(name))
-		return e.killFound(ctx, h.Of(name), c, err, tell, stop)
+		tell, stop := e.telling(ctx, h.Of(*name))
+		return e.killFound(ctx, h.Of(*name), c, err, tell, stop)
 	})
 }
 
-// leftCompanions returns the names of companions with a container or a volume on the engine. Volumes are created first
-// and removed last, so they show every companion.
+// leftCompanions returns the names of companions with a container or a volume on the engine, and of those that this
+// program knows. Volumes are created first, so they show every companion until a Kill removes them.
 func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]string, error) {
 	labels := map[string]string{objects.LabelLedger: h.LedgerID, objects.LabelSandbox: h.SandboxID}
 	containers, err := e.engine.ListContainers(ctx, "containers of sandbox", h.SandboxID, objects.Filter(labels))
@@ -202,6 +207,9 @@ func (e *Executor) leftCompanions(ctx context.Context, h driver.Handle) ([]strin
 		return nil, err
 	}
 	names := make(map[string]bool)
+	for _, name := range e.containers.KnownCompanions(h) {
+		names[name] = true
+	}
 	for _, c := range containers {
 		names[c.Labels[objects.LabelCompanion]] = true
 	}

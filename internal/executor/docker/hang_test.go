@@ -19,12 +19,15 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// hang makes the engine hang on a sandbox's container, as code in the sandbox can. It stops the process that runc
-// starts for a command. The engine waits for that process and holds the container's lock. heal ends that.
+// hang makes the engine hang on the container of a sandbox or companion, as code in it can. It stops the process that
+// runc starts for a command. The engine waits for that process and holds the container's lock. heal ends that.
 func hang(t *testing.T, h driver.Handle) (heal func()) {
 	t.Helper()
-	name := "sandbox-" + h.LedgerID + "-" + h.SandboxID
-	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), name)
+	container := name(h)
+	if h.Companion != "" {
+		container += "." + h.Companion
+	}
+	c, err := dockertest.Engine(t).ContainerInspect(t.Context(), container)
 	must(t, err)
 	for range 300 {
 		command := exec.Command("docker", "exec", c.ID, "/bin/true")
@@ -102,12 +105,27 @@ func stopInit(t *testing.T, container string) int {
 	return 0
 }
 
-// TestAContainerThatHangsHoldsUpNoOther stops runc in one of two sandboxes, so that the engine hangs on it.
+// TestAContainerThatHangsHoldsUpNoOther stops runc in one of two sandboxes, or in its companion, so that the engine
+// hangs on it.
 func TestAContainerThatHangsHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
+	for name, companion := range map[string]string{"sandbox": "", "companion": "db"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			holdsUpNoOther(t, companion)
+		})
+	}
+}
+
+func holdsUpNoOther(t *testing.T, companion string) {
 	w := newWorld(t, dockertest.Busybox(t))
-	stuck, well := w.spawn(t), w.spawn(t)
-	heal := hang(t, stuck)
+	spec := w.spec()
+	if companion != "" {
+		spec.Companions = sandbox.Companions{companion: {Image: w.image, Resources: spec.Resources}}
+	}
+	must(t, w.x.Spawn(t.Context(), spec))
+	stuck, well := spec.Handle, w.spawn(t)
+	heal := hang(t, stuck.Of(companion))
 
 	began := time.Now()
 	list, err := w.x.List(t.Context(), w.ref.LedgerID)

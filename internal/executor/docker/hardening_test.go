@@ -173,6 +173,10 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 			h.Sysctls = map[string]string{"net.ipv4.ping_group_range": "1 0", "net.ipv4.ip_forward": "1"}
 		}},
 		{"S.7", func(_ *dockerapi.ContainerConfig, h *dockerapi.HostConfig) { h.NetworkMode, h.Sysctls = "bridge", nil }},
+		{"S.12", func(c *dockerapi.ContainerConfig, h *dockerapi.HostConfig) {
+			h.Mounts = nil
+			c.Volumes = map[string]struct{}{"/scratch": {}}
+		}},
 	} {
 		t.Run(row.rule+"/"+strconv.Itoa(i), func(t *testing.T) {
 			c, h := *model.Config, *model.HostConfig
@@ -186,7 +190,8 @@ func TestTheAuditFindsWhatWasWeakened(t *testing.T) {
 			made, err := api.ContainerCreate(t.Context(), &c, &h, nil, nil, "")
 			must(t, err)
 			defer func() {
-				must(t, api.ContainerRemove(t.Context(), made.ID, dockerapi.ContainerRemoveOptions{Force: true}))
+				must(t, api.ContainerRemove(t.Context(), made.ID,
+					dockerapi.ContainerRemoveOptions{Force: true, RemoveVolumes: true}))
 			}()
 			found, _ := w.findings(t, id)
 			if found[row.rule] == "" {

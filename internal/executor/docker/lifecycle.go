@@ -1,8 +1,8 @@
 package docker
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/engine"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/docker/objects"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/guest"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/parallel"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -174,7 +175,10 @@ func (e *Executor) Kill(ctx context.Context, h driver.Handle) error {
 	if err == nil {
 		e.containers.Forget(h)
 	}
-	return cmp.Or(err, failed)
+	if err = errors.Join(err, failed); err == nil {
+		e.containers.ForgetCompanions(h)
+	}
+	return err
 }
 
 // telling returns two functions: tell asks process 1 once to end its sandbox, and stop cancels that.
@@ -199,35 +203,37 @@ func (e *Executor) killFound(ctx context.Context, h driver.Handle, c dockerapi.C
 		return err
 	}
 	// If the container is already gone, its mounts are unknown.
-	if h.Companion == "" && (err != nil || containers.ListsMount(c, guest.EgressDir)) {
-		if err := e.gateways.Leave(ctx, h); err != nil {
-			return err
-		}
+	had := func(target string) bool { return err != nil || containers.ListsMount(c, target) }
+	var parts []func() error
+	if h.Companion == "" && had(guest.EgressDir) {
+		parts = append(parts, func() error { return e.gateways.Leave(ctx, h) })
 	}
-	if err != nil || containers.ListsMount(c, guest.ChannelDir) {
+	if had(guest.ChannelDir) {
 		e.channels.Leave(h)
-		if err := e.relays.CloseChannel(ctx, h); err != nil {
-			return err
-		}
+		parts = append(parts, func() error { return e.relays.CloseChannel(ctx, h) })
 	}
 	if h.Companion == "" && (err != nil || !dockerapi.NetworkMode(c.HostConfig.NetworkMode).IsNone()) {
-		if err := e.networks.Remove(ctx, objects.HandleLabels(h, objects.RoleNetwork)); err != nil {
-			return err
-		}
+		parts = append(parts, func() error {
+			return e.networks.Remove(ctx, objects.HandleLabels(h, objects.RoleNetwork))
+		})
 	}
+	parts = append(parts, func() error { return e.removeVolumes(ctx, h, c, err == nil) })
+	// A gateway or relay that is down must not keep the volumes: they may fill the disk that it needs to start.
+	return parallel.Each(len(parts), parts, func(remove *func() error) error { return (*remove)() })
+}
+
+// removeVolumes removes the volumes of a container that is gone. If found, c has its mounts.
+func (e *Executor) removeVolumes(ctx context.Context, h driver.Handle, c dockerapi.ContainerSummary, found bool) error {
 	// Nothing that remains is running. So if many sandboxes end at the same time, the engine stops all of them first.
 	if err := e.engine.RemoveContainerLate(ctx, objects.PopulatorName(h)); err != nil {
-		return err
+		return err // it uses the volumes
 	}
-	if err := e.removeVolume(ctx, objects.WorkspaceVolume(h), h, objects.RoleWorkspace); err != nil {
-		return err
+	err := e.removeVolume(ctx, objects.WorkspaceVolume(h), h, objects.RoleWorkspace)
+	if !found || containers.ListsMount(c, guest.LeaseDir) {
+		err = errors.Join(err, e.removeVolume(ctx, objects.LeaseVolume(h), h, objects.RoleLease))
 	}
-	if err != nil || containers.ListsMount(c, guest.LeaseDir) {
-		if err := e.removeVolume(ctx, objects.LeaseVolume(h), h, objects.RoleLease); err != nil {
-			return err
-		}
-	}
-	return e.removeVolume(ctx, objects.DataVolume(h), h, objects.RoleData)
+	return errors.Join(err, e.removeImageVolumes(ctx, h, c, found),
+		e.removeVolume(ctx, objects.DataVolume(h), h, objects.RoleData))
 }
 
 // removeVolume removes a volume of a sandbox, or of a companion.

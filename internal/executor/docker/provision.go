@@ -24,6 +24,9 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err != nil {
 		return err
 	}
+	if err := checkImageVolumes(ref, "image", img); err != nil {
+		return err
+	}
 	program, err := e.engine.GuestFor(ctx, ref.Instance)
 	if err != nil {
 		return err

@@ -377,5 +377,6 @@ func hostConfig(spec driver.SandboxSpec, p parts) *dockerapi.HostConfig {
 	}
 	p.out.Apply(h)
 	confine.Apply(h, spec, p.template.Guest.IdentityOf(spec), p.template.Guest.Seccomp)
+	h.Mounts = append(h.Mounts, imageVolumes(spec, p.template.Image, h)...)
 	return h
 }

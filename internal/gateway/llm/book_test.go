@@ -97,6 +97,38 @@ func TestLimitsRefuseFurtherCallsOnceReached(t *testing.T) {
 	}
 }
 
+// TestTheSumsNeedNotBeStoredToStart: on a full disk the gateway starts, because removals of sandboxes need it.
+func TestTheSumsNeedNotBeStoredToStart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.out.serve(say(`{` + chatUsage + `}`))
+	c := limited(sandbox.LLMLimits{Requests: 3}, sandbox.LLMLimits{})
+	w.set(c)
+	if a := w.post(chatPath, chatBody); a.status != http.StatusOK {
+		t.Fatalf("the first call says %+v", a)
+	}
+	w.close()
+	obstacle := filepath.Join(w.dir, "sums.json.new") // a directory where the file is written
+	must(t, os.Mkdir(obstacle, 0o700))
+	for range 2 {
+		w.open()
+		w.set(c)
+		if a := w.post(chatPath, chatBody); a.status != http.StatusOK {
+			t.Errorf("a call says %+v", a)
+		}
+		if err := w.broker.Close(); err == nil {
+			t.Error("the sums were stored")
+		}
+		w.close()
+	}
+	must(t, os.Remove(obstacle))
+	w.open()
+	w.set(c)
+	if n, a := w.spend(); n > 0 || a.reason() != "limit_reached" {
+		t.Errorf("after 3 calls of 3 there are %d more: %+v", n, a)
+	}
+}
+
 func TestRunningCallsReserveWhatTheyCanUse(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]sandbox.LLMLimits{

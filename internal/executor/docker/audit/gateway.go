@@ -11,8 +11,8 @@ import (
 
 // notOfGateways are the rules that do not apply to gateways. Rules for gateways replace them where it matters. A
 // gateway shares the CPU with its sandboxes, restarts automatically, is on a network with Internet access, and runs our
-// own program, which needs no file limits.
-var notOfGateways = []string{"5.12", "5.15", "5.19", "5.30", "S.1"}
+// own program, which needs no file limits and keeps its data in a volume.
+var notOfGateways = []string{"5.12", "5.15", "5.19", "5.30", "S.1", "S.12"}
 
 // gatewayRules are the rules for gateways: the remaining rules of every container, and their own.
 var gatewayRules = append(slices.DeleteFunc(slices.Clone(containerRules),

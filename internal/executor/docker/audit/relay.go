@@ -12,7 +12,7 @@ import (
 // notOfRelays are the rules that do not apply to relays. Rules for relays replace them where it matters. A relay runs
 // as root with one capability, shares the CPU with its sandboxes, restarts automatically, and runs our own program,
 // which writes no large files.
-var notOfRelays = []string{"4.1", "5.4", "5.12", "5.15", "5.19", "S.1"}
+var notOfRelays = []string{"4.1", "5.4", "5.12", "5.15", "5.19", "S.1", "S.12"}
 
 // relayRules are the rules for relays: the remaining rules of every container, and their own.
 var relayRules = append(slices.DeleteFunc(slices.Clone(containerRules),

@@ -107,6 +107,7 @@ var containerRules = []rule{
 	},
 	{number: "S.6", title: "no kernel settings, groups or shared containers are added", finding: extras},
 	{number: "S.7", title: "nothing in it can ping", finding: pings},
+	{number: "S.12", title: "no writable volumes except its own", finding: otherVolumes},
 }
 
 func when(broken func(audited) bool, finding string) func(audited) string {
@@ -402,6 +403,19 @@ func pings(a audited) string {
 	for name, want := range confine.Sysctls() {
 		if have := a.host().Sysctls[name]; have != want && hasNetwork(a.container) {
 			return fmt.Sprintf("its kernel setting %s is %q and not %q", name, have, want)
+		}
+	}
+	return ""
+}
+
+// otherVolumes finds writable volumes that no limit of the sandbox covers, such as those that an image declares.
+func otherVolumes(a audited) string {
+	h := objects.HandleIn(a.container.Config.Labels)
+	own := []string{objects.WorkspaceVolume(h), objects.DataVolume(h), objects.LeaseVolume(h)}
+	for _, m := range a.container.Mounts {
+		_, hidden := a.host().Tmpfs[m.Destination] // the engine mounts the directory in memory instead
+		if m.Type == dockerapi.MountTypeVolume && m.RW && !hidden && !slices.Contains(own, m.Name) {
+			return fmt.Sprintf("it can write to volume %s at %s", m.Name, m.Destination)
 		}
 	}
 	return ""

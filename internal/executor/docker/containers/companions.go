@@ -3,6 +3,7 @@ package containers
 import (
 	"context"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,12 +36,18 @@ func (cs *Containers) RememberCompanions(h driver.Handle, names []string) {
 	cs.companions.set(h, names)
 }
 
+// KnownCompanions returns the cached names of a sandbox's companions, nil for none.
+func (cs *Containers) KnownCompanions(h driver.Handle) []string {
+	names, _ := cs.companions.get(h)
+	return names
+}
+
 // ForgetCompanions forgets the names of a sandbox's companions.
 func (cs *Containers) ForgetCompanions(h driver.Handle) { cs.companions.forget(h) }
 
-// observeCompanions observes the existing companions of a sandbox.
+// observeCompanions observes the existing companions of a sandbox. limit is the deadline for each inspection.
 func (obs Observer) observeCompanions(ctx context.Context, h driver.Handle, labels map[string]string,
-	withOutput bool) (map[string]driver.CompanionObservation, error) {
+	limit time.Duration, withOutput bool) (map[string]driver.CompanionObservation, error) {
 	names := objects.CompanionNames(labels)
 	if len(names) == 0 {
 		return nil, nil
@@ -49,7 +56,7 @@ func (obs Observer) observeCompanions(ctx context.Context, h driver.Handle, labe
 	looks, looking := errgroup.WithContext(ctx)
 	for i, name := range names {
 		looks.Go(func() error {
-			c, err := obs.containers.Inspect(looking, h.Of(name))
+			c, err := obs.containers.inspectWithin(looking, h.Of(name), limit)
 			if sandbox.CodeOf(err) == sandbox.NotFound {
 				return nil
 			}

@@ -47,11 +47,17 @@ func (cs *Containers) Find(ctx context.Context, h driver.Handle) (dockerapi.Cont
 // Inspect returns a sandbox's container. Errors: NotFound only if this is the handle's engine; Unavailable if it is
 // another one; Conflict if another object has the container's name.
 func (cs *Containers) Inspect(ctx context.Context, h driver.Handle) (dockerapi.ContainerInspect, error) {
+	return cs.inspectWithin(ctx, h, engine.ReadLimit)
+}
+
+// inspectWithin is Inspect with a deadline.
+func (cs *Containers) inspectWithin(ctx context.Context, h driver.Handle, limit time.Duration) (
+	dockerapi.ContainerInspect, error) {
 	if err := objects.CheckHandle(h); err != nil {
 		return dockerapi.ContainerInspect{}, err
 	}
 	name := objects.SandboxName(h)
-	c, err := cs.engine.Container(ctx, name)
+	c, err := cs.engine.ContainerWithin(ctx, name, limit)
 	if sandbox.CodeOf(err) == sandbox.NotFound {
 		return c, cs.absent(ctx, h)
 	}

@@ -43,7 +43,7 @@ func (obs Observer) Inspect(ctx context.Context, h driver.Handle) (driver.Observ
 		return driver.Observation{}, err
 	}
 	o := observe(c)
-	o.Companions, err = obs.observeCompanions(ctx, o.Handle, c.Config.Labels, true)
+	o.Companions, err = obs.observeCompanions(ctx, o.Handle, c.Config.Labels, engine.ReadLimit, true)
 	return o, err
 }
 
@@ -135,25 +135,25 @@ func (obs Observer) list(ctx context.Context, what, id string, labels map[string
 // Lookers limits the concurrent inspections of a list.
 const Lookers = 16
 
-// lookAtListed inspects a listed container, because a list lacks limits and exit codes. It returns the zero value if
-// the container is gone.
-func (obs Observer) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (driver.Observation, error) {
+// lookAtListed inspects a listed container and its companions, because a list lacks limits and exit codes. The sandbox
+// hangs if one of these containers does. It returns the zero value if the container is gone.
+func (obs Observer) lookAtListed(ctx context.Context, s *dockerapi.ContainerSummary) (o driver.Observation, err error) {
 	c, err := obs.engine.ContainerWithin(ctx, s.ID, engine.ListedLimit)
+	if err == nil {
+		o = observe(c)
+		obs.containers.Remember(o.Handle, c.ID)
+		o.Companions, err = obs.observeCompanions(ctx, o.Handle, c.Config.Labels, engine.ListedLimit, false)
+	}
 	switch {
 	case sandbox.CodeOf(err) == sandbox.NotFound:
 		return driver.Observation{}, nil
 	case engine.Hangs(ctx, err):
 		obs.engine.Log.Warn("docker: the engine does not answer about one container", "container", s.ID,
-			"sandbox", s.Labels[objects.LabelSandbox])
-		o := labelled(s.Labels)
+			"sandbox", s.Labels[objects.LabelSandbox], "error", err)
+		o = labelled(s.Labels)
 		o.Hangs, o.State, o.CreatedAt = true, listedState(s.State), time.Unix(s.Created, 0).UTC()
 		return o, nil
-	case err != nil:
-		return driver.Observation{}, err
 	}
-	o := observe(c)
-	obs.containers.Remember(o.Handle, c.ID)
-	o.Companions, err = obs.observeCompanions(ctx, o.Handle, c.Config.Labels, false)
 	return o, err
 }
 

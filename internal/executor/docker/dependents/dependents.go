@@ -119,8 +119,8 @@ func (cl *Cleaner) RemoveDependent(ctx context.Context, l driver.Dependent) erro
 	switch l.Kind {
 	case driver.DependentPopulator, driver.DependentGateway, driver.DependentCompanion:
 		err = cl.removeContainer(ctx, l)
-	case driver.DependentWorkspace, driver.DependentData, driver.DependentLease, driver.DependentGuest,
-		driver.DependentEgress:
+	case driver.DependentWorkspace, driver.DependentData, driver.DependentLease, driver.DependentImageVolume,
+		driver.DependentGuest, driver.DependentEgress:
 		err = cl.removeVolume(ctx, l)
 	case driver.DependentNetwork:
 		err = cl.removeNetworks(ctx, l)

@@ -49,22 +49,23 @@ type Role string
 
 // The roles of containers, volumes, networks and images.
 const (
-	RoleSandbox   Role = "sandbox"
-	RoleCompanion Role = "companion" // a container that shares the network of a sandbox
-	RolePopulator Role = "carrier"   // a container that is never started
-	RoleGuest     Role = "guest"
-	RoleTemplate  Role = "seed"
-	RoleWorkspace Role = "workspace"
-	RoleData      Role = "data"
-	RoleLease     Role = "lease" // holds the lease of a pool's sandbox
-	RoleNetwork   Role = "network"
-	RoleGateway   Role = "gateway"
-	RoleEgress    Role = "egress"        // the volume with the gateway's sockets
-	RoleProgram   Role = "gateway-image" // holds the gateway's program
-	RoleWitness   Role = "witness"       // distinguishes the engine from its clones
-	RoleRelay     Role = "relay"         // carries connections to sandboxes
-	RoleChannels  Role = "channels"      // the volume with the relay's sockets
-	RoleRelayCode Role = "relay-image"   // holds the relay's program
+	RoleSandbox     Role = "sandbox"
+	RoleCompanion   Role = "companion" // a container that shares the network of a sandbox
+	RolePopulator   Role = "carrier"   // a container that is never started
+	RoleGuest       Role = "guest"
+	RoleTemplate    Role = "seed"
+	RoleWorkspace   Role = "workspace"
+	RoleData        Role = "data"
+	RoleLease       Role = "lease"        // holds the lease of a pool's sandbox
+	RoleImageVolume Role = "image-volume" // at a path that the image declares as a volume
+	RoleNetwork     Role = "network"
+	RoleGateway     Role = "gateway"
+	RoleEgress      Role = "egress"        // the volume with the gateway's sockets
+	RoleProgram     Role = "gateway-image" // holds the gateway's program
+	RoleWitness     Role = "witness"       // distinguishes the engine from its clones
+	RoleRelay       Role = "relay"         // carries connections to sandboxes
+	RoleChannels    Role = "channels"      // the volume with the relay's sockets
+	RoleRelayCode   Role = "relay-image"   // holds the relay's program
 )
 
 // RoleOf returns the role of the container of a sandbox or companion.

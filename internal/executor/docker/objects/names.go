@@ -89,6 +89,18 @@ func DataVolume(h driver.Handle) string { return SandboxName(h) + "-data" }
 // LeaseVolume is the name of the volume that holds the lease of a pool's sandbox.
 func LeaseVolume(h driver.Handle) string { return SandboxName(h) + "-lease" }
 
+// ImageVolume is the name of the volume at a path that the image declares as a volume.
+func ImageVolume(h driver.Handle, target string) string {
+	return SandboxName(h) + imageVolume + Hash(target)
+}
+
+// IsImageVolume reports whether a name is an ImageVolume of h.
+func IsImageVolume(name string, h driver.Handle) bool {
+	return strings.HasPrefix(name, SandboxName(h)+imageVolume)
+}
+
+const imageVolume = "-image-"
+
 // NetworkName is the name of a sandbox's own network.
 func NetworkName(h driver.Handle) string { return SandboxName(h) + "-network" }
 
