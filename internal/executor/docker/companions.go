@@ -66,7 +66,7 @@ func (e *Executor) provisionCompanions(ctx context.Context, ref driver.Environme
 		if err != nil {
 			return nil, err
 		}
-		if err := checkImageVolumes(ref, "companions."+name+".image", img); err != nil {
+		if err := checkImageVolumes(ref, "companions."+name+".image", img, false); err != nil {
 			return nil, err
 		}
 		s := templates.Of(ref, img, p, spec.Confinement)

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"path"
 	"slices"
+	"strings"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
@@ -20,16 +21,21 @@ import (
 // content into them. Sandboxes do not share them, because code can exchange messages through locks on shared files.
 
 // checkImageVolumes rejects an image with a volume that cannot be mounted read-only. An engine accepts a relative path
-// only in images. field names the image. Errors: Invalid.
-func checkImageVolumes(ref driver.EnvironmentRef, field string, img dockerapi.ImageInspect) error {
+// only in images. field names the image. saved means that /data is saved, and restored into the sandbox. Errors: Invalid.
+func checkImageVolumes(ref driver.EnvironmentRef, field string, img dockerapi.ImageInspect, saved bool) error {
 	if img.Config == nil {
 		return nil
 	}
 	var f []sandbox.Field
 	for _, target := range slices.Sorted(maps.Keys(img.Config.Volumes)) {
-		if !path.IsAbs(target) {
+		switch {
+		case !path.IsAbs(target):
 			f = append(f, sandbox.Field{Name: field, Problem: fmt.Sprintf(
 				"declares the VOLUME %q, which must be an absolute path: change the image", target)})
+		case saved && strings.HasPrefix(path.Clean(target), sandbox.DataDir+"/"):
+			f = append(f, sandbox.Field{Name: field, Problem: fmt.Sprintf(
+				"declares the VOLUME %q, which is read-only, so /data could not be restored: change the image, or remove state",
+				target)})
 		}
 	}
 	return sandbox.InvalidFields("environment "+ref.EnvironmentID, f)

@@ -102,8 +102,8 @@ func TestALeftVolumeOfAnImageIsADependentOfItsSandbox(t *testing.T) {
 	must(t, w.x.Kill(t.Context(), h))
 }
 
-// TestAnImageWithARelativeVolumeIsRefused: an engine would mount such a volume writable.
-func TestAnImageWithARelativeVolumeIsRefused(t *testing.T) {
+// TestAnImageWithAnUnusableVolumeIsRefused: an engine would mount a relative one writable.
+func TestAnImageWithAnUnusableVolumeIsRefused(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, dockertest.Busybox(t))
 	relative := dockertest.Import(t, dockertest.BusyboxFiles(t), "VOLUME scratch")
@@ -117,6 +117,11 @@ func TestAnImageWithARelativeVolumeIsRefused(t *testing.T) {
 			t.Errorf("%s: %v", field, err)
 		}
 	}
+	below := w.environment()
+	below.Image = dockertest.Import(t, dockertest.BusyboxFiles(t), "VOLUME /data/db")
+	must(t, w.x.Provision(t.Context(), w.ref, below))
+	below.Snapshot = &sandbox.SnapshotSpec{}
+	wantCode(t, w.x.Provision(t.Context(), w.ref, below), sandbox.Invalid) // nothing could be restored into it
 	spec := w.spec()
 	spec.Image = relative
 	wantCode(t, w.x.Spawn(t.Context(), spec), sandbox.Invalid) // the image was changed since

@@ -24,7 +24,7 @@ func (e *Executor) Provision(ctx context.Context, ref driver.EnvironmentRef, spe
 	if err != nil {
 		return err
 	}
-	if err := checkImageVolumes(ref, "image", img); err != nil {
+	if err := checkImageVolumes(ref, "image", img, spec.Snapshot != nil); err != nil {
 		return err
 	}
 	program, err := e.engine.GuestFor(ctx, ref.Instance)
