@@ -407,7 +407,9 @@ class Client(Operations):
         condition: types.Condition = {"type": type, "timestamp": at.isoformat(), "data": data}
         body, id = json.dumps(condition).encode(), id or f"msg_{uuid.uuid4().hex}"
         headers = webhook.sign(self._secret, id, body) if self._secret else {"webhook-id": id}
-        receipt: types.Receipt = self._call("POST", "/v1/conditions", body=body, headers=headers)
+        receipt: types.Receipt = self._call(
+            "POST", "/v1/conditions", body=body, headers=headers, signed=bool(self._secret)
+        )
         return receipt
 
     # Agents and probes.

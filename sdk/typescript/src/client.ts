@@ -407,7 +407,7 @@ export class Client extends Operations {
     } as types.ConditionData);
     const body = new TextEncoder().encode(JSON.stringify({ type, timestamp: at.toISOString(), data }));
     const headers = this.secret ? await sign(this.secret, id, body) : { "webhook-id": id };
-    return this.call("POST", "/v1/conditions", { body, headers, signal });
+    return this.call("POST", "/v1/conditions", { body, headers, signed: Boolean(this.secret), signal });
   }
 
   // Agents and probes.
