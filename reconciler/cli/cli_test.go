@@ -265,8 +265,10 @@ func TestExecIsTheCommand(t *testing.T) {
 	if r := exec("from stdin", "--", "cat"); r != (result{0, "from stdin", ""}) {
 		t.Errorf("cat gave %+v", r)
 	}
-	if r := exec("from stdin", "--no-stdin", "--", "cat"); r != (result{0, "", ""}) {
-		t.Errorf("cat without input gave %+v", r)
+	for _, without := range []string{"--no-stdin", "--stdin=false"} {
+		if r := exec("from stdin", without, "--", "cat"); r != (result{0, "", ""}) {
+			t.Errorf("cat with %s gave %+v", without, r)
+		}
 	}
 	if r := exec("", "--", "exit", "42"); r != (result{42, "", ""}) {
 		t.Errorf("exit 42 gave %+v", r)
