@@ -429,6 +429,41 @@ func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
 	}
 }
 
+func TestSendSaysWhyNothingEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	began := w.Now()
+	w.Advance(time.Second)
+	for _, c := range []struct{ args, says string }{
+		{"--type game.finished --environment nowhere",
+			"Nothing ended: there is no environment nowhere; check --environment\n"},
+		{"--type game.paused --environment catan-7",
+			"Nothing ended: no lease of catan-7 ends on game.paused; check --type\n"},
+		{"--type game.finishd --environment catan-7",
+			"Nothing ended: no lease of catan-7 ends on game.finishd; did you mean game.finished?\n"},
+		{"--type game.finished --environment catan-7 --agent did:plc:bob",
+			"Nothing ended: did:plc:bob has no lease of catan-7; check --agent\n"},
+		{"--type game.finished --environment catan-7 --agent did:plc:ann --generation 9",
+			"Nothing ended: the lease of did:plc:ann in catan-7 has not reached generation 9; check --generation\n"},
+		{"--type game.finished --environment catan-7 --agent did:plc:ann --timestamp " + began.Add(-time.Hour).Format(time.RFC3339),
+			"Nothing ended: what it would end in catan-7 began after " + began.Add(-time.Hour).Format(time.RFC3339) +
+				"; check --timestamp\n"},
+		{"--type game.finished --environment catan-7", ""},
+		{"--type game.finished --environment catan-7", "Nothing ended: environment catan-7 had already ended\n"},
+		{"--type game.finished --environment catan-7 --agent did:plc:ann",
+			"Nothing ended: the lease of did:plc:ann in catan-7 had already ended\n"},
+	} {
+		args := append([]string{"send"}, strings.Fields(c.args)...)
+		if !strings.Contains(c.args, "--timestamp") {
+			args = append(args, "--timestamp", w.Now().Format(time.RFC3339))
+		}
+		if r := w.run(args...); r.code != exit.Done || r.err != c.says {
+			t.Errorf("send %s exits with %d and says %q, want %q", c.args, r.code, r.err, c.says)
+		}
+	}
+}
+
 // syncBuffer is a buffer that a command writes and its test reads.
 type syncBuffer struct {
 	lines chan string
@@ -520,11 +555,6 @@ func TestNothingToShowIsSaid(t *testing.T) {
 		if r := w.run(append(strings.Fields(command), "-o", "json")...); r.err != "" {
 			t.Errorf("%s -o json says %q", command, r.err)
 		}
-	}
-	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", w.Now().Format(time.RFC3339))
-	if want := "Unmatched: there is no environment nowhere, or none of its leases ends on game.finished\n"; r.code != exit.Done ||
-		r.err != want {
-		t.Errorf("send exits with %d and says %q, want %q", r.code, r.err, want)
 	}
 	w.want(w.run("logs", "ann@catan-7", "nope"), exit.Failed, "has no command and no process nope")
 }
