@@ -474,36 +474,65 @@ func (b syncBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// following follows events with a filter. next checks the type of the next one, and stop ends the command.
+func (w *world) following(filter ...string) (next func(kind string), stop func()) {
+	w.Helper()
+	ctx, cancel := context.WithCancel(w.Context())
+	w.Cleanup(cancel)
+	out, code := syncBuffer{make(chan string)}, make(chan int, 1)
+	command := cli.New(cli.Config{Getenv: noHome})
+	command.SetOut(out)
+	args := append([]string{"events", "--follow", "--url", w.url, "--token-file", w.tokenFile}, filter...)
+	go func() { code <- cli.Run(ctx, command, args) }()
+	return func(kind string) {
+			w.Helper()
+			select {
+			case line := <-out.lines:
+				if !strings.Contains(line, kind) {
+					w.Errorf("the line is %s, want %s", line, kind)
+				}
+			case got := <-code:
+				w.Fatalf("before %s, it exits with %d", kind, got)
+			}
+		}, func() {
+			w.Helper()
+			cancel()
+			if got := <-code; got != exit.Done {
+				w.Errorf("stopped, it exits with %d", got)
+			}
+		}
+}
+
 func TestEventsAreFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(time.Second)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	out := syncBuffer{make(chan string)}
-	command := cli.New(cli.Config{Getenv: noHome})
-	command.SetOut(out)
-	code := make(chan int, 1)
-	go func() {
-		code <- cli.Run(ctx, command,
-			[]string{"events", "--follow", "--lease", "did:plc:ann::catan-7", "--url", w.url, "--token-file", w.tokenFile})
-	}()
+	next, stop := w.following("--lease", "did:plc:ann::catan-7")
 	for _, kind := range []string{"sandbox.accepted", "sandbox.preparing", "sandbox.ready"} {
-		if line := <-out.lines; !strings.Contains(line, kind) {
-			t.Errorf("the line is %s, want %s", line, kind)
-		}
+		next(kind)
 	}
 	if _, err := w.Service.Renew(t.Context(),
 		sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: "did:plc:ann::catan-7"}}); err != nil {
 		t.Fatal(err)
 	}
-	if line := <-out.lines; !strings.Contains(line, "lease.renewed") {
-		t.Errorf("the line is %s", line)
-	}
+	next("lease.renewed")
 	stop()
-	if got := <-code; got != exit.Done {
-		t.Errorf("stopped, it exits with %d", got)
-	}
+}
+
+// The latest event that a filter selects may be older than purged events that it omits.
+func TestEventsAreFollowedAfterAPurge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.want(w.run("token", "create", "one", "--scope", "read"), exit.Done)
+	w.game(time.Second)
+	w.want(w.run("lease", "release", "ann@catan-7"), exit.Done)
+	w.Advance(31 * 24 * time.Hour)
+	w.Purge(30 * 24 * time.Hour)
+	next, stop := w.following("--type", "token.*")
+	next("token.created")
+	w.want(w.run("token", "create", "two", "--scope", "read"), exit.Done)
+	next("token.created")
+	stop()
 }
 
 func TestEnvironmentVariablesStandInForFlags(t *testing.T) {
