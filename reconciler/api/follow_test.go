@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -256,6 +258,39 @@ func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
 		}
 		w.wantProblem(w.do("GET", "/v1/events?after_id=99", "", "Accept", accept), 422, sandbox.Invalid)
 		w.wantProblem(w.do("GET", "/v1/events?after_id=-1", "", "Accept", accept), 422, sandbox.Invalid)
+	}
+}
+
+// TestStreamsEndBeforeTheirRequests: a server that stops ends streams first.
+func TestStreamsEndBeforeTheirRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game()
+	w.start(`{"name":"quiet","command":["say","1h","hello"]}`)
+	want[sandbox.Exec](w, w.do("POST", annIn+"/exec", `{"id":"long","command":["sleep","1h"],"detach":true}`), 202)
+	want[sandbox.Session](w, w.do("POST", annIn+"/sessions", `{"id":"s"}`), 201)
+	for path, accept := range map[string]string{
+		"/v1/events": wire.EventStream, annIn + "/sessions/s/events": wire.EventStream,
+		annIn + "/processes/quiet/logs?follow=true": "", annIn + "/execs/long/stdout?follow=true": "",
+	} {
+		end, stop := context.WithCancel(t.Context())
+		server := httptest.NewUnstartedServer(w.handler)
+		server.Config.BaseContext = func(net.Listener) context.Context { return stream.WithEnd(t.Context(), end) }
+		server.Start()
+		t.Cleanup(server.Close)
+		here := *w
+		here.url = server.URL
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		resp := here.open(ctx, "GET", path, nil, "Accept", accept)
+		if resp.StatusCode != 200 {
+			t.Errorf("%s is answered with %s", path, resp.Status)
+		}
+		stop()
+		_, _ = io.Copy(io.Discard, resp.Body) // the end may be an error
+		if ctx.Err() != nil {
+			t.Errorf("%s does not end", path)
+		}
+		cancel()
 	}
 }
 

@@ -102,7 +102,7 @@ func (s *Routes) followEvents(w http.ResponseWriter, r *http.Request, service se
 // serveEvents sends server-sent events until follow returns. The last event holds the error of follow.
 func (s *Routes) serveEvents(w http.ResponseWriter, r *http.Request,
 	follow func(ctx context.Context, send func(id int64, kind string, v any) error) error) {
-	ctx, out := stream.Open(w, r, s.Stream, wire.EventStream, ": idle\n\n")
+	ctx, out := stream.Open(w, r, s.Stream, wire.EventStream, stream.Line(": idle\n\n"))
 	defer out.Close()
 	err := out.Send([]byte(": following\n\n")) // tells the client at once that it is connected
 	if err == nil {
