@@ -261,6 +261,49 @@ func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
 	}
 }
 
+// TestAQuietFollowerMayContinueAfterAPurge: idle lines have the id up to which the stream has read, so a client
+// does not continue from the latest event of its filter, after which others were purged.
+func TestAQuietFollowerMayContinueAfterAPurge(t *testing.T) {
+	t.Parallel()
+	const ttl = 720 * time.Hour
+	w := newWorld(t, func(c *api.Config) { c.KeepAlive = 5 * time.Millisecond })
+	want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens", `{"name":"one","scopes":["read"]}`), 201)
+	ctx, leave := context.WithTimeout(t.Context(), 10*time.Second)
+	defer leave()
+	follow := func(ctx context.Context, header ...string) func() message {
+		resp := w.open(ctx, "GET", "/v1/events?type=token.*", nil, append(header, "Accept", wire.EventStream)...)
+		if resp.StatusCode != 200 {
+			t.Fatalf("it is answered with %s", resp.Status)
+		}
+		return messages(t, resp.Body)
+	}
+	next := follow(ctx)
+	created := next()
+	w.game()
+	want[sandbox.Lease](w, w.do("POST", annIn+"/release", ""), 200)
+	info := want[sandbox.LedgerInfo](w, w.do("GET", "/v1/ledger", ""), 200)
+	last := created
+	for last.id != fmt.Sprint(info.LastEventID) {
+		if last = next(); last.event != "" || last.data != "" {
+			t.Errorf("it brings %+v", last)
+		}
+	}
+	leave()
+	w.Advance(ttl + time.Second)
+	w.Purge(ttl)
+	w.wantProblem(w.do("GET", "/v1/events?type=token.*", "", "Last-Event-ID", created.id), 410, sandbox.EventSequenceExpired)
+	next = follow(t.Context(), "Last-Event-ID", last.id)
+	want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens", `{"name":"two","scopes":["read"]}`), 201)
+	for {
+		if m := next(); m.data != "" {
+			if m.event != "token.created" || !strings.Contains(m.data, `"two"`) {
+				t.Errorf("it continues with %+v", m)
+			}
+			break
+		}
+	}
+}
+
 // TestStreamsEndBeforeTheirRequests: a server that stops ends streams first.
 func TestStreamsEndBeforeTheirRequests(t *testing.T) {
 	t.Parallel()
