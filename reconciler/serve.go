@@ -113,8 +113,6 @@ const (
 	// ledgerReserve is disk space that a SQLite ledger reserves to end leases when the disk is full. Each needs a few
 	// KiB.
 	ledgerReserve = 8 << 20
-	// shutdownTimeout is how long a shutdown waits for running requests.
-	shutdownTimeout = 10 * time.Second
 	// headerTimeout and maxHeader limit the header of a request, which comes before authentication.
 	headerTimeout = 10 * time.Second
 	maxHeader     = 32 << 10
@@ -492,15 +490,7 @@ func run(ctx context.Context, c Config, leases *leasing.Service, counts *metrics
 	listener net.Listener, cert *certificate, ready func()) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	// The end of the base context ends streams, so that a shutdown does not wait for them.
-	streams, endStreams := context.WithCancel(context.WithoutCancel(ctx))
-	defer endStreams()
-	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
-		BaseContext: func(net.Listener) context.Context { return streams },
-		ConnContext: connlimit.ConnContext,
-		ErrorLog:    slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
-	}
+	server := newServer(ctx, handler, c.Logger)
 	looped := make(chan struct{})
 	go func() {
 		defer close(looped)
@@ -525,10 +515,7 @@ func run(ctx context.Context, c Config, leases *leasing.Service, counts *metrics
 	case err = <-served:
 	}
 	stop()
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
-	defer cancel()
-	time.AfterFunc(shutdownTimeout/2, endStreams)
-	err = errors.Join(err, server.Shutdown(bounded))
+	err = errors.Join(err, server.shutDown())
 	<-looped
 	return err
 }

@@ -150,7 +150,8 @@ type DeliveryFilter struct {
 	ID            string
 	EnvironmentID string
 	Status        DeliveryStatus
-	// Before is the cursor of the last delivery of the previous page. If it is no longer stored, the page is empty.
+	// Before is the cursor of the last delivery of the previous page. If it is no longer stored, or of another environment
+	// than EnvironmentID, the page is empty.
 	Before string
 	// Limit is the page size, 1 to MaxDeliveryPage; zero means MaxDeliveryPage.
 	Limit int

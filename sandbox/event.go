@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"sync/atomic"
 	"time"
 )
 
@@ -148,6 +149,9 @@ type EventFilter struct {
 	BeforeID int64
 	// Limit is the page size, 1 to 1000; zero means 1000.
 	Limit int
+	// Reached, unless nil, is where a follower of these events may continue. It advances also past events that the filter
+	// omits, which may be purged soon.
+	Reached *atomic.Int64
 }
 
 // CheckLimit checks the page size. Errors: Invalid.

@@ -353,16 +353,27 @@ func conditions(s *suite) {
 	receipt := s.must("condition", end).(map[string]any)
 	s.equal("the status", receipt["status"], "applied")
 	s.equal("what it ended", receipt["matched"], 2.0)
+	s.sentBy("end-1", "secret:")
 	end["reason"] = "Bob wins"
 	s.fails(sandbox.Conflict, sandbox.ReasonOtherBody, "condition", end)
-	s.equal("the status", s.must("bearer_condition", args{"type": "game.finished", "environment": "nowhere"}).(map[string]any)["status"],
-		"unmatched")
+	s.equal("the status", s.must("bearer_condition", args{"type": "game.finished", "environment": "nowhere",
+		"id": "end-2"}).(map[string]any)["status"], "unmatched")
+	s.sentBy("end-2", "token:test")
 	s.fails(sandbox.Invalid, "", "condition", args{"type": "", "environment": s.environment})
 	s.fails(sandbox.LeaseEnded, "", "run", args{"lease": lease, "command": "true"})
 	s.fails(sandbox.EnvironmentEnded, "", "lease", args{"agent": "did:plc:eve", "environment": s.environment})
 	over := s.must("refresh", args{"lease": lease}).(map[string]any)
 	s.equal("the reason", over["end_reason"], "game.finished: Ada wins")
 	s.must("release", args{"lease": lease}) // it has ended: nothing to do
+}
+
+// sentBy checks the source of a condition. The client that signs also has a token, which may not send conditions.
+func (s *suite) sentBy(id, source string) {
+	s.Helper()
+	list, err := s.world.direct.ListDeliveries(s.Context(), sandbox.DeliveryFilter{ID: id})
+	if err != nil || len(list) != 1 || !strings.HasPrefix(list[0].Source, source) {
+		s.Errorf("the deliveries of %s are %+v (%v), want one from %s", id, list, err, source)
+	}
 }
 
 func signatures(s *suite) {

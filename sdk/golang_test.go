@@ -40,7 +40,7 @@ func startGo(w *world) driver {
 	if g.client, err = client.New(config); err != nil {
 		w.Fatal(err)
 	}
-	config.Token = ""
+	config.Token = w.player
 	config.Sign = func(h http.Header, id string, body []byte) error { return key.Sign(h, id, time.Now(), body) }
 	if g.game, err = client.New(config); err != nil {
 		w.Fatal(err)

@@ -53,6 +53,7 @@ type world struct {
 	*testing.T
 	config  reconciler.Config
 	token   string
+	player  string // a token of scope lease
 	secret  string
 	image   string
 	proxy   *proxy
@@ -64,12 +65,13 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
-	w := &world{T: t, token: access.NewToken(), secret: webhook.NewSecret(), image: dockertest.Busybox(t)}
+	w := &world{T: t, token: access.NewToken(), player: access.NewToken(), secret: webhook.NewSecret(),
+		image: dockertest.Busybox(t)}
 	w.config = reconciler.Config{
 		Listen: "127.0.0.1:0", LedgerURL: "sqlite://" + filepath.Join(dir, "ledger.db"), Version: "test",
 		TokenFile: filepath.Join(dir, "tokens"), SecretFile: filepath.Join(dir, "secrets"),
 	}
-	write(t, w.config.TokenFile, "test "+w.token+"\n")
+	write(t, w.config.TokenFile, "test "+w.token+"\nplayer "+w.player+" scopes=lease\n")
 	write(t, w.config.SecretFile, w.secret+"\n")
 	w.proxy = newProxy(t)
 	w.start()
@@ -157,5 +159,5 @@ func (w *world) environment(id string) {
 // variables returns the environment variables with which a program reaches the reconciler through the proxy.
 func (w *world) variables() []string {
 	return []string{"SANDBOX_RECONCILER_URL=" + w.proxy.url, "SANDBOX_RECONCILER_TOKEN=" + w.token,
-		"SANDBOX_WEBHOOK_SECRET=" + w.secret}
+		"SANDBOX_WEBHOOK_SECRET=" + w.secret, "SANDBOX_TEST_PLAYER_TOKEN=" + w.player}
 }

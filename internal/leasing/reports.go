@@ -84,7 +84,11 @@ func (v *Service) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield
 		}
 		f.AfterID = last // the filter's omissions were passed too
 		return events, lifecycle.Wait, err
-	}, yield)
+	}, yield, func() {
+		if f.Reached != nil {
+			f.Reached.Store(f.AfterID)
+		}
+	})
 }
 
 // nextEvents returns a page of events and the id of the latest event, both from one snapshot.

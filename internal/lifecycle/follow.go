@@ -17,9 +17,10 @@ const (
 )
 
 // Follow yields the events of each page, until the last one, an error, or the end of ctx or life. It holds one page,
-// and none while it waits. It calls read for one page after the other; read keeps the position.
+// and none while it waits. It calls read for one page after the other; read keeps the position. It calls passed, unless
+// nil, after the events of each page.
 func Follow[E any](ctx context.Context, store *ledger.Store, life context.Context,
-	read func() ([]E, Next, error), yield func(E) error) error {
+	read func() ([]E, Next, error), yield func(E) error, passed func()) error {
 	for {
 		changed := store.Changed()
 		events, next, err := read()
@@ -33,6 +34,9 @@ func Follow[E any](ctx context.Context, store *ledger.Store, life context.Contex
 			if err := yield(ev); err != nil {
 				return err
 			}
+		}
+		if passed != nil {
+			passed()
 		}
 		switch next {
 		case More:

@@ -268,6 +268,8 @@ func deliveriesAreListedWithWhatTheyDid(w *world) {
 		{sandbox.DeliveryFilter{Status: sandbox.DeliveryApplied}, "msg-1"}, {sandbox.DeliveryFilter{ID: "msg-2"}, "msg-2"},
 		{sandbox.DeliveryFilter{ID: "msg-2", EnvironmentID: "nowhere"}, ""}, {sandbox.DeliveryFilter{Limit: 1}, "msg-3"},
 		{sandbox.DeliveryFilter{Before: "nowhere.msg-3", Limit: 1}, "msg-2"},
+		{sandbox.DeliveryFilter{Before: "nowhere.msg-3", EnvironmentID: game}, ""},
+		{sandbox.DeliveryFilter{Before: game + ".msg-2", EnvironmentID: game}, "msg-1"},
 		{sandbox.DeliveryFilter{Before: game + ".msg-1"}, ""}, {sandbox.DeliveryFilter{Before: "msg-3"}, ""},
 	} {
 		var ids []string

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync/atomic"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
@@ -18,6 +20,7 @@ var reportTests = []test{
 	{"LatestEventsComeFirst", latestEventsComeFirst},
 	{"EventsAreFilteredByType", eventsAreFilteredByType},
 	{"EventsAreFollowed", eventsAreFollowed},
+	{"AFollowerReachesWhatItsFilterOmits", aFollowerReachesWhatItsFilterOmits},
 	{"CostsAddUp", costsAddUp},
 	{"CostQueryIsChecked", costQueryIsChecked},
 	{"QueryOfLLMCallsIsChecked", queryOfLLMCallsIsChecked},
@@ -158,6 +161,24 @@ func eventsAreFilteredByType(w *world) {
 				w.Errorf("of type %q there are %v, want %v", c.kind, got, c.want)
 			}
 		}
+	}
+}
+
+func aFollowerReachesWhatItsFilterOmits(w *world) {
+	w.environment()
+	w.acquire(ann)
+	last := must(w.Service.Ledger(w.Context()))(w).LastEventID
+	ctx, cancel := context.WithCancel(w.Context())
+	var reached atomic.Int64
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.Service.FollowEvents(ctx, sandbox.EventFilter{Type: "token.*", Reached: &reached},
+			func(e sandbox.Event) error { return fmt.Errorf("it brings %+v", e) })
+	}()
+	testwait.Until(w, 10*time.Second, "it reaches the ledger's last event", func() bool { return reached.Load() == last })
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		w.Error(err)
 	}
 }
 

@@ -344,5 +344,5 @@ func (v *Service) FollowSessionEvents(ctx context.Context, f sandbox.SessionEven
 		}
 		f.After = events[n-1].Sequence
 		return events, lifecycle.More, err
-	}, yield)
+	}, yield, nil)
 }

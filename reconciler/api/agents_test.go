@@ -6,9 +6,13 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/http/httptrace"
+	"net/textproto"
 	"net/url"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
@@ -125,6 +129,26 @@ func TestARequestIsPassedOnToAnAgent(t *testing.T) {
 	w.wantProblem(w.do("GET", chat+"/", "", "X-Sandbox-Session", "not one"), 422, sandbox.Invalid, "X-Sandbox-Session")
 }
 
+// The headers of an informational response would reach the caller unfiltered, and remove those that the API has set.
+func TestAnAgentsInformationalResponsesAreDropped(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	for _, early := range []string{"102", "103", "199"} {
+		ctx := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{
+			Got1xxResponse: func(code int, h textproto.MIMEHeader) error {
+				t.Errorf("before the answer, %d arrives with %v", code, h)
+				return nil
+			},
+		})
+		resp := w.open(ctx, "GET", chat+"/?early="+early, nil)
+		if resp.StatusCode != 200 || resp.Header.Get("X-Request-Id") == "" ||
+			resp.Header.Get("X-Content-Type-Options") != "nosniff" || resp.Header.Get("Set-Cookie") != "" {
+			t.Errorf("after %s, the answer is %s with %v", early, resp.Status, resp.Header)
+		}
+	}
+}
+
 // An agent may answer before the whole request has arrived.
 func TestARequestAndItsAnswerStreamAtTheSameTime(t *testing.T) {
 	t.Parallel()
@@ -170,6 +194,18 @@ func TestTheRestOfARequestToAnAgentIsNotServed(t *testing.T) {
 			t.Errorf("a body of %d bytes and a request have %d answers, want %d: %.200s", len(body), n, want, answers)
 		}
 	}
+}
+
+// TestABodyForAnAgentThatBreaksOffIsTheCallersError: it is a 408, as for every other request, and not an error of the
+// API.
+func TestABodyForAnAgentThatBreaksOffIsTheCallersError(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.agents()
+	r := httptest.NewRequestWithContext(t.Context(), "POST", chat+"/", iotest.ErrReader(io.ErrUnexpectedEOF))
+	r.ContentLength = 5
+	r.Header.Set("Authorization", "Bearer "+w.admin)
+	w.wantProblem(w.serve(r), 408, sandbox.Timeout)
 }
 
 // A client that follows a redirect sends its token along, so an agent must not redirect it to other paths of the API.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -19,6 +20,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -256,6 +258,82 @@ func TestEventsThatAreGoneAreSaidToBe(t *testing.T) {
 		}
 		w.wantProblem(w.do("GET", "/v1/events?after_id=99", "", "Accept", accept), 422, sandbox.Invalid)
 		w.wantProblem(w.do("GET", "/v1/events?after_id=-1", "", "Accept", accept), 422, sandbox.Invalid)
+	}
+}
+
+// TestAQuietFollowerMayContinueAfterAPurge: idle lines have the id up to which the stream has read, so a client
+// does not continue from the latest event of its filter, after which others were purged.
+func TestAQuietFollowerMayContinueAfterAPurge(t *testing.T) {
+	t.Parallel()
+	const ttl = 720 * time.Hour
+	w := newWorld(t, func(c *api.Config) { c.KeepAlive = 5 * time.Millisecond })
+	want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens", `{"name":"one","scopes":["read"]}`), 201)
+	ctx, leave := context.WithTimeout(t.Context(), 10*time.Second)
+	defer leave()
+	follow := func(ctx context.Context, header ...string) func() message {
+		resp := w.open(ctx, "GET", "/v1/events?type=token.*", nil, append(header, "Accept", wire.EventStream)...)
+		if resp.StatusCode != 200 {
+			t.Fatalf("it is answered with %s", resp.Status)
+		}
+		return messages(t, resp.Body)
+	}
+	next := follow(ctx)
+	created := next()
+	w.game()
+	want[sandbox.Lease](w, w.do("POST", annIn+"/release", ""), 200)
+	info := want[sandbox.LedgerInfo](w, w.do("GET", "/v1/ledger", ""), 200)
+	last := created
+	for last.id != fmt.Sprint(info.LastEventID) {
+		if last = next(); last.event != "" || last.data != "" {
+			t.Errorf("it brings %+v", last)
+		}
+	}
+	leave()
+	w.Advance(ttl + time.Second)
+	w.Purge(ttl)
+	w.wantProblem(w.do("GET", "/v1/events?type=token.*", "", "Last-Event-ID", created.id), 410, sandbox.EventSequenceExpired)
+	next = follow(t.Context(), "Last-Event-ID", last.id)
+	want[sandbox.CreatedToken](w, w.do("POST", "/v1/tokens", `{"name":"two","scopes":["read"]}`), 201)
+	for {
+		if m := next(); m.data != "" {
+			if m.event != "token.created" || !strings.Contains(m.data, `"two"`) {
+				t.Errorf("it continues with %+v", m)
+			}
+			break
+		}
+	}
+}
+
+// TestStreamsEndBeforeTheirRequests: a server that stops ends streams first.
+func TestStreamsEndBeforeTheirRequests(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game()
+	w.start(`{"name":"quiet","command":["say","1h","hello"]}`)
+	want[sandbox.Exec](w, w.do("POST", annIn+"/exec", `{"id":"long","command":["sleep","1h"],"detach":true}`), 202)
+	want[sandbox.Session](w, w.do("POST", annIn+"/sessions", `{"id":"s"}`), 201)
+	for path, accept := range map[string]string{
+		"/v1/events": wire.EventStream, annIn + "/sessions/s/events": wire.EventStream,
+		annIn + "/processes/quiet/logs?follow=true": "", annIn + "/execs/long/stdout?follow=true": "",
+	} {
+		end, stop := context.WithCancel(t.Context())
+		server := httptest.NewUnstartedServer(w.handler)
+		server.Config.BaseContext = func(net.Listener) context.Context { return stream.WithEnd(t.Context(), end) }
+		server.Start()
+		t.Cleanup(server.Close)
+		here := *w
+		here.url = server.URL
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		resp := here.open(ctx, "GET", path, nil, "Accept", accept)
+		if resp.StatusCode != 200 {
+			t.Errorf("%s is answered with %s", path, resp.Status)
+		}
+		stop()
+		_, _ = io.Copy(io.Discard, resp.Body) // the end may be an error
+		if ctx.Err() != nil {
+			t.Errorf("%s does not end", path)
+		}
+		cancel()
 	}
 }
 

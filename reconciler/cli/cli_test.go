@@ -265,8 +265,10 @@ func TestExecIsTheCommand(t *testing.T) {
 	if r := exec("from stdin", "--", "cat"); r != (result{0, "from stdin", ""}) {
 		t.Errorf("cat gave %+v", r)
 	}
-	if r := exec("from stdin", "--no-stdin", "--", "cat"); r != (result{0, "", ""}) {
-		t.Errorf("cat without input gave %+v", r)
+	for _, without := range []string{"--no-stdin", "--stdin=false"} {
+		if r := exec("from stdin", without, "--", "cat"); r != (result{0, "", ""}) {
+			t.Errorf("cat with %s gave %+v", without, r)
+		}
 	}
 	if r := exec("", "--", "exit", "42"); r != (result{42, "", ""}) {
 		t.Errorf("exit 42 gave %+v", r)
@@ -427,6 +429,41 @@ func TestTextOfOthersCannotMoveTheCursor(t *testing.T) {
 	}
 }
 
+func TestSendSaysWhyNothingEnded(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.game(time.Second)
+	began := w.Now()
+	w.Advance(time.Second)
+	for _, c := range []struct{ args, says string }{
+		{"--type game.finished --environment nowhere",
+			"Nothing ended: there is no environment nowhere; check --environment\n"},
+		{"--type game.paused --environment catan-7",
+			"Nothing ended: no lease of catan-7 ends on game.paused; check --type\n"},
+		{"--type game.finishd --environment catan-7",
+			"Nothing ended: no lease of catan-7 ends on game.finishd; did you mean game.finished?\n"},
+		{"--type game.finished --environment catan-7 --agent did:plc:bob",
+			"Nothing ended: did:plc:bob has no lease of catan-7; check --agent\n"},
+		{"--type game.finished --environment catan-7 --agent did:plc:ann --generation 9",
+			"Nothing ended: the lease of did:plc:ann in catan-7 has not reached generation 9; check --generation\n"},
+		{"--type game.finished --environment catan-7 --agent did:plc:ann --timestamp " + began.Add(-time.Hour).Format(time.RFC3339),
+			"Nothing ended: what it would end in catan-7 began after " + began.Add(-time.Hour).Format(time.RFC3339) +
+				"; check --timestamp\n"},
+		{"--type game.finished --environment catan-7", ""},
+		{"--type game.finished --environment catan-7", "Nothing ended: environment catan-7 had already ended\n"},
+		{"--type game.finished --environment catan-7 --agent did:plc:ann",
+			"Nothing ended: the lease of did:plc:ann in catan-7 had already ended\n"},
+	} {
+		args := append([]string{"send"}, strings.Fields(c.args)...)
+		if !strings.Contains(c.args, "--timestamp") {
+			args = append(args, "--timestamp", w.Now().Format(time.RFC3339))
+		}
+		if r := w.run(args...); r.code != exit.Done || r.err != c.says {
+			t.Errorf("send %s exits with %d and says %q, want %q", c.args, r.code, r.err, c.says)
+		}
+	}
+}
+
 // syncBuffer is a buffer that a command writes and its test reads.
 type syncBuffer struct {
 	lines chan string
@@ -437,36 +474,65 @@ func (b syncBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// following follows events with a filter. next checks the type of the next one, and stop ends the command.
+func (w *world) following(filter ...string) (next func(kind string), stop func()) {
+	w.Helper()
+	ctx, cancel := context.WithCancel(w.Context())
+	w.Cleanup(cancel)
+	out, code := syncBuffer{make(chan string)}, make(chan int, 1)
+	command := cli.New(cli.Config{Getenv: noHome})
+	command.SetOut(out)
+	args := append([]string{"events", "--follow", "--url", w.url, "--token-file", w.tokenFile}, filter...)
+	go func() { code <- cli.Run(ctx, command, args) }()
+	return func(kind string) {
+			w.Helper()
+			select {
+			case line := <-out.lines:
+				if !strings.Contains(line, kind) {
+					w.Errorf("the line is %s, want %s", line, kind)
+				}
+			case got := <-code:
+				w.Fatalf("before %s, it exits with %d", kind, got)
+			}
+		}, func() {
+			w.Helper()
+			cancel()
+			if got := <-code; got != exit.Done {
+				w.Errorf("stopped, it exits with %d", got)
+			}
+		}
+}
+
 func TestEventsAreFollowed(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game(time.Second)
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	out := syncBuffer{make(chan string)}
-	command := cli.New(cli.Config{Getenv: noHome})
-	command.SetOut(out)
-	code := make(chan int, 1)
-	go func() {
-		code <- cli.Run(ctx, command,
-			[]string{"events", "--follow", "--lease", "did:plc:ann::catan-7", "--url", w.url, "--token-file", w.tokenFile})
-	}()
+	next, stop := w.following("--lease", "did:plc:ann::catan-7")
 	for _, kind := range []string{"sandbox.accepted", "sandbox.preparing", "sandbox.ready"} {
-		if line := <-out.lines; !strings.Contains(line, kind) {
-			t.Errorf("the line is %s, want %s", line, kind)
-		}
+		next(kind)
 	}
 	if _, err := w.Service.Renew(t.Context(),
 		sandbox.Renew{LeaseRef: sandbox.LeaseRef{ID: "did:plc:ann::catan-7"}}); err != nil {
 		t.Fatal(err)
 	}
-	if line := <-out.lines; !strings.Contains(line, "lease.renewed") {
-		t.Errorf("the line is %s", line)
-	}
+	next("lease.renewed")
 	stop()
-	if got := <-code; got != exit.Done {
-		t.Errorf("stopped, it exits with %d", got)
-	}
+}
+
+// The latest event that a filter selects may be older than purged events that it omits.
+func TestEventsAreFollowedAfterAPurge(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.want(w.run("token", "create", "one", "--scope", "read"), exit.Done)
+	w.game(time.Second)
+	w.want(w.run("lease", "release", "ann@catan-7"), exit.Done)
+	w.Advance(31 * 24 * time.Hour)
+	w.Purge(30 * 24 * time.Hour)
+	next, stop := w.following("--type", "token.*")
+	next("token.created")
+	w.want(w.run("token", "create", "two", "--scope", "read"), exit.Done)
+	next("token.created")
+	stop()
 }
 
 func TestEnvironmentVariablesStandInForFlags(t *testing.T) {
@@ -518,11 +584,6 @@ func TestNothingToShowIsSaid(t *testing.T) {
 		if r := w.run(append(strings.Fields(command), "-o", "json")...); r.err != "" {
 			t.Errorf("%s -o json says %q", command, r.err)
 		}
-	}
-	r := w.run("send", "--type", "game.finished", "--environment", "nowhere", "--timestamp", w.Now().Format(time.RFC3339))
-	if want := "Unmatched: there is no environment nowhere, or none of its leases ends on game.finished\n"; r.code != exit.Done ||
-		r.err != want {
-		t.Errorf("send exits with %d and says %q, want %q", r.code, r.err, want)
 	}
 	w.want(w.run("logs", "ann@catan-7", "nope"), exit.Failed, "has no command and no process nope")
 }

@@ -32,7 +32,7 @@ type Config struct {
 	// Token is the bearer token.
 	Token string
 	// Sign sets the headers that authenticate a condition, instead of Token. A client that only delivers conditions needs
-	// no token.
+	// no token. Retries of a condition send the same headers.
 	Sign   func(h http.Header, id string, body []byte) error
 	Logger *slog.Logger // nil means none; the token is never logged
 	// Attempts is the maximum number of attempts of an idempotent request. Zero means 5.

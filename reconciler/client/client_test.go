@@ -312,6 +312,35 @@ func TestRejectedCredentialsAreNamed(t *testing.T) {
 	}
 }
 
+// The reconciler reads no signature of a request with a token.
+func TestASignedConditionIsSentWithoutTheToken(t *testing.T) {
+	t.Parallel()
+	sent := make(chan http.Header, 2)
+	keep := func(w http.ResponseWriter, r *http.Request) {
+		sent <- r.Header
+		body("{}")(w, r)
+	}
+	c := newClient(t, serve(t, 0, nil, keep).URL, func(c *client.Config) {
+		c.Sign = func(h http.Header, id string, body []byte) error {
+			h.Set("Webhook-Signature", id+string(body))
+			return nil
+		}
+	})
+	if _, err := c.Deliver(t.Context(), sandbox.Delivery{ID: "msg_1", Body: []byte("{}")}); err != nil {
+		t.Fatal(err)
+	}
+	if h := <-sent; h.Get("Authorization") != "" || h.Get("Webhook-Signature") != "msg_1{}" ||
+		h.Get("Content-Type") != "application/json" {
+		t.Errorf("a condition has the headers %v", h)
+	}
+	if _, err := c.Ledger(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if h := <-sent; h.Get("Authorization") != "Bearer "+token {
+		t.Errorf("another request has the headers %v", h)
+	}
+}
+
 func TestProblemsBecomeErrors(t *testing.T) {
 	t.Parallel()
 	server := serve(t, 9, func(w http.ResponseWriter, _ *http.Request) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -59,6 +60,8 @@ func handlerOf(t *testing.T, env servicetest.Env) (handler http.Handler, token s
 		Tokens:  []access.Token{known},
 		Now:     env.Now,
 		Logger:  slog.New(slog.NewTextHandler(t.Output(), nil)),
+		// Followers learn with the idle lines how far they are.
+		KeepAlive: 100 * time.Millisecond,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -182,8 +182,8 @@ func (c *Client) Deliver(ctx context.Context, d sandbox.Delivery) (receipt sandb
 			return receipt, err
 		}
 	}
-	return receipt, c.call(ctx,
-		request{method: http.MethodPost, path: "/v1/conditions", body: d.Body, header: header}, &receipt)
+	return receipt, c.call(ctx, request{method: http.MethodPost, path: "/v1/conditions", body: d.Body, header: header,
+		signed: c.sign != nil}, &receipt)
 }
 
 // Ledger implements service.Reports.

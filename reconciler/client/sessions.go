@@ -83,7 +83,8 @@ func (c *Client) FollowSessionEvents(ctx context.Context, f sandbox.SessionEvent
 		if err != nil {
 			return false, err
 		}
-		return c.readEvents(ctx, path, func(kind, data string) (bool, error) {
+		passed := func(int64) {} // every event has its sequence
+		return c.readEvents(ctx, path, passed, func(kind, data string) (bool, error) {
 			if kind == wire.SessionClosed {
 				return false, nil
 			}

@@ -8,7 +8,9 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -23,13 +25,16 @@ func (c *Client) FollowEvents(ctx context.Context, f sandbox.EventFilter, yield 
 	})
 }
 
+// openLong is how long a stream must be open not to have failed, even without an event. Proxies end idle connections.
+const openLong = 30 * time.Second
+
 // followAgain reconnects after a lost connection, and fails after several attempts in a row without progress. reached
 // returns the progress.
 func (c *Client) followAgain(ctx context.Context, reached func() int64, once func() (again bool, err error)) error {
 	for failures := 0; ; failures++ {
-		last := reached()
+		last, began := reached(), time.Now()
 		again, err := once()
-		if reached() > last {
+		if reached() > last || time.Since(began) >= openLong {
 			failures = 0
 		}
 		switch {
@@ -44,11 +49,16 @@ func (c *Client) followAgain(ctx context.Context, reached func() int64, once fun
 	}
 }
 
-// followOnce follows one connection and moves f.AfterID past what was yielded. It reports whether
-// another connection may bring more.
+// followOnce follows one connection and moves f.AfterID past what was yielded, and past what the reconciler says that
+// the filter omits. It reports whether another connection may bring more.
 func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter,
 	yield func(sandbox.Event) error) (again bool, err error) {
-	return c.readEvents(ctx, eventsPath(*f), func(_, value string) (bool, error) {
+	reach := func(id int64) {
+		if f.AfterID = max(f.AfterID, id); f.Reached != nil {
+			f.Reached.Store(f.AfterID)
+		}
+	}
+	return c.readEvents(ctx, eventsPath(*f), reach, func(_, value string) (bool, error) {
 		var e sandbox.Event
 		if err := json.Unmarshal([]byte(value), &e); err != nil {
 			return false, sandbox.Errorf(sandbox.Internal, "reconciler %s: event %q: %w", c.name, value, err)
@@ -65,8 +75,9 @@ func (c *Client) followOnce(ctx context.Context, f *sandbox.EventFilter,
 }
 
 // readEvents calls got with the kind and the data of each server-sent event of one connection, until got stops it. It
-// reports whether another connection may bring more.
-func (c *Client) readEvents(ctx context.Context, path string,
+// calls passed with the id after each message, also after one without data. It reports whether another connection may
+// bring more.
+func (c *Client) readEvents(ctx context.Context, path string, passed func(id int64),
 	got func(kind, data string) (more bool, err error)) (again bool, err error) {
 	resp, err := c.send(ctx, c.quick, http.MethodGet, path, "", wire.EventStream, nil)
 	if err != nil {
@@ -76,12 +87,19 @@ func (c *Client) readEvents(ctx context.Context, path string,
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 16<<20)
 	lines.Split(wholeLines)
-	kind := ""
+	kind, id := "", int64(0)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
 		switch name {
-		case "": // an empty line ends a message
-			kind = ""
+		case "": // an empty line ends a message, and a comment is none
+			if lines.Text() == "" && id > 0 {
+				passed(id)
+			}
+			kind, id = "", 0
+		case "id":
+			if n, err := strconv.ParseInt(value, 10, 64); err == nil {
+				id = n
+			}
 		case "event":
 			kind = value
 		case "data":

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/rights"
+	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/stream"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/dashboard/feed"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -65,7 +66,9 @@ func live(p *page) error {
 
 // stream sends notifications until the browser disconnects or its login ends.
 func (p *page) stream(one *feed.Follower) {
-	ctx, rc := p.r.Context(), http.NewResponseController(p.w)
+	ctx, cancel := stream.Context(p.r)
+	defer cancel()
+	rc := http.NewResponseController(p.w)
 	h := p.w.Header()
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // otherwise nginx would buffer lines
@@ -92,7 +95,7 @@ func (p *page) stream(one *feed.Follower) {
 				return
 			}
 		case <-one.Changed:
-			if !p.emitChanged(send) {
+			if !p.emitChanged(ctx, send) {
 				return
 			}
 		}
@@ -100,15 +103,15 @@ func (p *page) stream(one *feed.Follower) {
 }
 
 // emitChanged sends a notification and then waits, so that later changes are batched.
-func (p *page) emitChanged(send func(format string, args ...any) bool) bool {
-	ctx, cancel := context.WithTimeout(p.r.Context(), pageTimeout)
-	info, err := p.service.Ledger(ctx)
+func (p *page) emitChanged(ctx context.Context, send func(format string, args ...any) bool) bool {
+	asking, cancel := context.WithTimeout(ctx, pageTimeout)
+	info, err := p.service.Ledger(asking)
 	cancel()
 	if err != nil || !send("id: %d\nevent: changed\ndata: {}\n\n", info.LastEventID) {
 		return false // the browser reconnects
 	}
 	select {
-	case <-p.r.Context().Done():
+	case <-ctx.Done():
 		return false
 	case <-time.After(liveEvery):
 		return true

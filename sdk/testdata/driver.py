@@ -9,7 +9,8 @@ import sys
 import sandbox_lease as sandbox
 
 client = sandbox.Client(ca_file=os.environ.get("SANDBOX_TEST_CA_FILE"), wait_min=0.05, attempts=8)
-game = sandbox.Client(webhook_secret=os.environ["SANDBOX_WEBHOOK_SECRET"], wait_min=0.05, attempts=8)
+game = sandbox.Client(token=os.environ["SANDBOX_TEST_PLAYER_TOKEN"],
+                      webhook_secret=os.environ["SANDBOX_WEBHOOK_SECRET"], wait_min=0.05, attempts=8)
 sandboxes: dict = {}
 sessions: dict = {}
 

@@ -4,7 +4,12 @@ import { Client, SandboxError, webhook, type Command, type Result, type Sandbox,
 declare const process: { stdin: AsyncIterable<Uint8Array>; env: Record<string, string> };
 
 const client = new Client({ waitMin: 0.05, attempts: 8 });
-const game = new Client({ webhookSecret: process.env["SANDBOX_WEBHOOK_SECRET"]!, waitMin: 0.05, attempts: 8 });
+const game = new Client({
+  token: process.env["SANDBOX_TEST_PLAYER_TOKEN"]!,
+  webhookSecret: process.env["SANDBOX_WEBHOOK_SECRET"]!,
+  waitMin: 0.05,
+  attempts: 8,
+});
 const sandboxes = new Map<string, Sandbox>();
 const sessions = new Map<string, Session>();
 

@@ -31,7 +31,7 @@ func finish(ctx context.Context, environment string) (sandbox.Receipt, error) {
 	if err != nil {
 		return sandbox.Receipt{}, err
 	}
-	// The client retries until the message is stored, with the same id and a new signature.
+	// The client repeats a message that may be lost, with the same id: it takes effect once.
 	c, err := client.New(client.Config{
 		URL: os.Getenv("SANDBOX_RECONCILER_URL"),
 		Sign: func(h http.Header, id string, body []byte) error {

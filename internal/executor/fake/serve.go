@@ -24,7 +24,8 @@ type Served struct {
 
 // Connect implements driver.ProcessRunner. A listener answers one request with a Served. If the request asks for
 // another protocol, the listener switches and echoes all bytes. It does not answer requests for /silent. It streams the
-// body of requests for /echo back, and redirects requests with a redirect in their query.
+// body of requests for /echo back, and redirects requests with a redirect in their query. For early=103 in their query,
+// it sends this status before its answer.
 func (x *runner) Connect(ctx context.Context, h driver.Handle, port int, c driver.Connection) error {
 	of, err := x.listener(ctx, OpConnect, h, port)
 	if err != nil {
@@ -58,6 +59,11 @@ func serve(c driver.Connection) error {
 		_, err := fmt.Fprintf(c.To, "HTTP/1.1 307 Temporary Redirect\r\nLocation: %s\r\nContent-Length: 0\r\n"+
 			"Connection: close\r\n\r\n", to)
 		return err
+	}
+	if early := r.URL.Query().Get("early"); early != "" {
+		if _, err := fmt.Fprintf(c.To, "HTTP/1.1 %s Early\r\nSet-Cookie: of=agent\r\nLink: </x>\r\n\r\n", early); err != nil {
+			return err
+		}
 	}
 	if r.URL.Path == "/silent" {
 		_, err := io.Copy(io.Discard, from)

@@ -118,6 +118,9 @@ func (repo Rows) List(f sandbox.DeliveryFilter) ([]Delivery, error) {
 	}
 	if f.Before != "" {
 		environment, id := sandbox.SplitDeliveryCursor(f.Before)
+		if f.EnvironmentID != "" && environment != f.EnvironmentID {
+			return nil, nil // otherwise the page would say whether another environment has this message
+		}
 		q = q.Where("(received_at, id, environment_id) < (SELECT received_at, id, environment_id FROM deliveries AS d "+
 			"WHERE d.id = ? AND d.environment_id = ?)", id, environment)
 	}

@@ -118,14 +118,14 @@ func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
 	defer conn.Close() //nolint:errcheck // the response reports errors
 	var failed error
 	proxy := &httputil.ReverseProxy{
-		Transport: &http.Transport{
+		Transport: finalOnly{r.Context(), &http.Transport{
 			DialContext: func(context.Context, string, string) (net.Conn, error) {
 				return idleConn{conn, s.AgentIdle}, nil
 			},
 			DisableKeepAlives:      true,
 			DisableCompression:     true,
 			MaxResponseHeaderBytes: 64 << 10,
-		},
+		}},
 		FlushInterval: -1,
 		Rewrite: func(p *httputil.ProxyRequest) {
 			p.Out.URL = &url.URL{Scheme: "http", Host: "127.0.0.1", RawQuery: r.URL.RawQuery}
@@ -154,6 +154,18 @@ func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
 		lease, name, failed).WithReason(sandbox.ReasonConnectionFailed)
 }
 
+// finalOnly drops informational responses such as 103. httputil.ReverseProxy would forward them with all their headers,
+// and then forget the headers of the final response that are already set. It gets them through the context of its
+// request, so finalOnly uses the context of the request that it serves.
+type finalOnly struct {
+	ctx context.Context
+	to  http.RoundTripper
+}
+
+func (f finalOnly) RoundTrip(r *http.Request) (*http.Response, error) {
+	return f.to.RoundTrip(r.WithContext(f.ctx))
+}
+
 // maxTakenBody is the largest buffered body of a request to an agent, in bytes.
 const maxTakenBody = 64 << 10
 
@@ -167,7 +179,7 @@ func takeBody(w http.ResponseWriter, r *http.Request) error {
 	if r.ContentLength == 0 {
 		return nil
 	}
-	body, err := io.ReadAll(r.Body)
+	body, err := bodies.ReadAll(w, r.Body, maxTakenBody)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -91,7 +92,8 @@ func (s *Routes) followEvents(w http.ResponseWriter, r *http.Request, service se
 	if _, err := service.ListEvents(r.Context(), probe); err != nil { // so that an invalid filter gets its status
 		return err
 	}
-	s.serveEvents(w, r, func(ctx context.Context, send func(id int64, kind string, v any) error) error {
+	filter.Reached = &atomic.Int64{}
+	s.serveEvents(w, r, filter.Reached, func(ctx context.Context, send sendEvent) error {
 		return service.FollowEvents(ctx, filter, func(e sandbox.Event) error {
 			return send(e.ID, string(e.Type), e)
 		})
@@ -99,10 +101,21 @@ func (s *Routes) followEvents(w http.ResponseWriter, r *http.Request, service se
 	return nil
 }
 
-// serveEvents sends server-sent events until follow returns. The last event holds the error of follow.
-func (s *Routes) serveEvents(w http.ResponseWriter, r *http.Request,
-	follow func(ctx context.Context, send func(id int64, kind string, v any) error) error) {
-	ctx, out := stream.Open(w, r, s.Stream, wire.EventStream, ": idle\n\n")
+// sendEvent sends one server-sent event.
+type sendEvent func(id int64, kind string, v any) error
+
+// serveEvents sends server-sent events until follow returns. The last event holds the error of follow. follow may
+// set reached to the id up to which it has sent all events. Idle lines carry it, so that a client whose filter omits
+// most events can continue after it.
+func (s *Routes) serveEvents(w http.ResponseWriter, r *http.Request, reached *atomic.Int64,
+	follow func(ctx context.Context, send sendEvent) error) {
+	var sent atomic.Int64 // the id of the latest event
+	ctx, out := stream.Open(w, r, s.Stream, wire.EventStream, func() []byte {
+		if last := reached.Load(); last > sent.Load() {
+			return fmt.Appendf(nil, ": idle\nid: %d\n\n", last)
+		}
+		return []byte(": idle\n\n")
+	})
 	defer out.Close()
 	err := out.Send([]byte(": following\n\n")) // tells the client at once that it is connected
 	if err == nil {
@@ -111,6 +124,7 @@ func (s *Routes) serveEvents(w http.ResponseWriter, r *http.Request,
 			if err != nil {
 				return err
 			}
+			sent.Store(id)
 			return out.Send(fmt.Appendf(nil, "id: %d\nevent: %s\ndata: %s\n\n", id, kind, data))
 		})
 	}

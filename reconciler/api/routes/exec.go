@@ -77,7 +77,7 @@ func (s *Routes) exec(w http.ResponseWriter, r *http.Request, service service.Se
 		bodies.WriteJSON(w, wire.ResultOf(result))
 		return nil
 	}
-	streaming, out := stream.Open(w, r, s.Stream, wire.NDJSON, "\n")
+	streaming, out := stream.Open(w, r, s.Stream, wire.NDJSON, stream.Line("\n"))
 	defer out.Close()
 	req.Stdout, req.Stderr = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}
 	result, err := service.Exec(streaming, ref, req)

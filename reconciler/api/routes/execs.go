@@ -79,7 +79,9 @@ type readExecInput struct {
 
 func (s *Routes) readExecOutput(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *readExecInput) error {
-	output, err := service.ReadExec(r.Context(),
+	ctx, cancel := readContext(r, in.Follow)
+	defer cancel()
+	output, err := service.ReadExec(ctx,
 		sandbox.OutputRequest{ExecRef: in.ref(), Stream: in.Stream, Offset: in.Offset, Follow: in.Follow})
 	if err != nil {
 		return err

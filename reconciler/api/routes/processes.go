@@ -120,7 +120,9 @@ type readProcessInput struct {
 
 func (s *Routes) readProcess(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *readProcessInput) error {
-	log, err := service.ReadProcess(r.Context(),
+	ctx, cancel := readContext(r, in.Follow)
+	defer cancel()
+	log, err := service.ReadProcess(ctx,
 		sandbox.LogRequest{ProcessRef: in.process(), Offset: in.Offset, Follow: in.Follow})
 	if err != nil {
 		return err
@@ -137,12 +139,22 @@ type readCompanionInput struct {
 
 func (s *Routes) readCompanion(w http.ResponseWriter, r *http.Request, service service.Service,
 	in *readCompanionInput) error {
-	log, err := service.ReadCompanion(r.Context(), sandbox.CompanionLogRequest{LeaseRef: in.ref(), Name: in.Companion,
+	ctx, cancel := readContext(r, in.Follow)
+	defer cancel()
+	log, err := service.ReadCompanion(ctx, sandbox.CompanionLogRequest{LeaseRef: in.ref(), Name: in.Companion,
 		Offset: in.Offset, Follow: in.Follow})
 	if err != nil {
 		return err
 	}
 	return s.sendLog(w, r, log, in.Follow)
+}
+
+// readContext returns the context of a read of output. A read that follows is a stream.
+func readContext(r *http.Request, follow bool) (context.Context, context.CancelFunc) {
+	if follow {
+		return stream.Context(r)
+	}
+	return context.WithCancel(r.Context())
 }
 
 // sendLog sends a log, and closes it.

@@ -59,7 +59,7 @@ func (s *Routes) run(w http.ResponseWriter, r *http.Request, service service.Ser
 	if !bodies.Accepts(r, wire.NDJSON) {
 		return collectRun(w, r, service, req)
 	}
-	ctx, out := stream.Open(w, r, s.Stream, wire.NDJSON, "\n")
+	ctx, out := stream.Open(w, r, s.Stream, wire.NDJSON, stream.Line("\n"))
 	defer out.Close()
 	req.Stdout, req.Stderr, req.Collected = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}, outputWriter{
 		out, wire.PartFiles,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -159,7 +160,7 @@ func (s *Routes) followSession(w http.ResponseWriter, r *http.Request, service s
 	if _, err := service.ListSessionEvents(r.Context(), probe); err != nil { // so that an invalid filter gets its status
 		return err
 	}
-	s.serveEvents(w, r, func(ctx context.Context, send func(id int64, kind string, v any) error) error {
+	s.serveEvents(w, r, &atomic.Int64{}, func(ctx context.Context, send sendEvent) error {
 		last := filter.After
 		err := service.FollowSessionEvents(ctx, filter, func(e sandbox.SessionEvent) error {
 			last = e.Sequence

@@ -35,10 +35,14 @@ type Config struct {
 	Timeout time.Duration
 }
 
-// Open returns the stream and its context. The context ends with the request, after a write error, and on Close, which
-// the caller must defer. idle is the empty line.
-func Open(w http.ResponseWriter, r *http.Request, c Config, contentType, idle string) (context.Context, *Stream) {
-	ctx, cancel := context.WithCancel(r.Context())
+// Line returns an empty line that is always the same.
+func Line(text string) func() []byte { return func() []byte { return []byte(text) } }
+
+// Open returns the stream and its context, which ends as the one of Context, after a write error, and on Close, which
+// the caller must defer. idle returns the empty line. It is called while no other line is sent.
+func Open(w http.ResponseWriter, r *http.Request, c Config, contentType string,
+	idle func() []byte) (context.Context, *Stream) {
+	ctx, cancel := Context(r)
 	st := &Stream{
 		w:           w,
 		rc:          http.NewResponseController(w),
@@ -47,7 +51,7 @@ func Open(w http.ResponseWriter, r *http.Request, c Config, contentType, idle st
 		cancel:      cancel,
 		idleDone:    make(chan struct{}),
 	}
-	go st.idle(ctx, c.KeepAlive, []byte(idle))
+	go st.idle(ctx, c.KeepAlive, idle)
 	return ctx, st
 }
 
@@ -61,7 +65,7 @@ func (st *Stream) Close() (started bool) {
 	return st.started
 }
 
-func (st *Stream) idle(ctx context.Context, every time.Duration, line []byte) {
+func (st *Stream) idle(ctx context.Context, every time.Duration, line func() []byte) {
 	defer close(st.idleDone)
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -70,7 +74,7 @@ func (st *Stream) idle(ctx context.Context, every time.Duration, line []byte) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			if st.Send(line) != nil {
+			if st.send(line) != nil {
 				return // write has cancelled ctx
 			}
 		}
@@ -78,7 +82,10 @@ func (st *Stream) idle(ctx context.Context, every time.Duration, line []byte) {
 }
 
 // Send sends a line. After a failure it sends nothing more and cancels the stream's context.
-func (st *Stream) Send(line []byte) error {
+func (st *Stream) Send(line []byte) error { return st.send(func() []byte { return line }) }
+
+// send sends what line returns, in the order of the lines.
+func (st *Stream) send(line func() []byte) error {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	if st.failed != nil {
@@ -92,7 +99,7 @@ func (st *Stream) Send(line []byte) error {
 		st.started = true
 	}
 	_ = st.rc.SetWriteDeadline(time.Now().Add(st.timeout)) // as in Close
-	_, err := st.w.Write(line)
+	_, err := st.w.Write(line())
 	if err == nil {
 		err = st.rc.Flush()
 	}

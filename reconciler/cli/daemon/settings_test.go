@@ -42,19 +42,20 @@ func TestFlagsGoBeforeTheEnvironmentAndThatBeforeTheFile(t *testing.T) {
 ledger: postgres://sandbox:hunter2@db/sandbox
 log-format: text
 cleanup-ttl: 3h
-listen: 127.0.0.1:1
+listen: "[::1]:1"
 mount-allow: [/nowhere]
 oidc-scope: ["a,b", email]
 oidc-role: []
 env-allow:
   - GAME
   - LANG
-`, "--cleanup-ttl", "4h")
+`, "--cleanup-ttl", "4h", "--workspace-allow", "*.example.com", "--workspace-allow", "example.org")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"cleanup-ttl: 4h0m0s # flag", "log-format: json # environment", "listen: 127.0.0.1:1 # file",
+		"cleanup-ttl: 4h0m0s # flag", "log-format: json # environment", `listen: "[::1]:1" # file`,
+		`workspace-allow: ["*.example.com", example.org] # flag`,
 		"log-level: INFO # default", "env-allow: [GAME, LANG] # file", `oidc-scope: ["a,b", email] # file`, "oidc-role: [] # file", "mount-allow: [" + i.Dir + "] # environment",
 		"ledger: postgres://sandbox:xxxxx@db/sandbox # file",
 	} {
@@ -68,6 +69,8 @@ env-allow:
 	// The output is a settings file.
 	again, err := i.check(strings.ReplaceAll(out, "xxxxx", "hunter2"))
 	if err != nil || !strings.Contains(again, "cleanup-ttl: 2h0m0s # environment") ||
+		!strings.Contains(again, `listen: "[::1]:1" # file`) ||
+		!strings.Contains(again, `workspace-allow: ["*.example.com", example.org] # file`) ||
 		!strings.Contains(again, "ledger: postgres://sandbox:xxxxx@db/sandbox # file") {
 		t.Errorf("%v:\n%s", err, again)
 	}

@@ -193,13 +193,26 @@ func effective(f *pflag.FlagSet) map[string]string {
 
 // inBrackets returns a list as one of a settings file.
 func inBrackets(texts []string) string {
-	quoted := slices.Clone(texts)
-	for i, text := range quoted {
-		if strings.ContainsAny(text, ",#'\"[]{} ") {
-			quoted[i] = fmt.Sprintf("%q", text)
+	scalars := make([]string, len(texts))
+	for i, text := range texts {
+		scalars[i] = scalar(text)
+	}
+	return "[" + strings.Join(scalars, ", ") + "]"
+}
+
+// scalar returns a text as a value of a settings file, in quotes unless a reader gets the same text without them.
+func scalar(text string) string {
+	var plain struct {
+		Line yaml.Node
+		List []yaml.Node
+	}
+	err := yaml.Unmarshal([]byte("line: "+text+" # x\nlist: ["+text+"] # x\n"), &plain)
+	for _, one := range append(plain.List, plain.Line) {
+		if err != nil || one.Kind != yaml.ScalarNode || one.Style != 0 || one.Tag == "!!null" || one.Value != text {
+			return fmt.Sprintf("%q", text)
 		}
 	}
-	return "[" + strings.Join(quoted, ", ") + "]"
+	return text
 }
 
 // printEffective prints the settings in the form of a settings file, with the source of each as a comment. derived has
@@ -210,8 +223,8 @@ func printEffective(w io.Writer, f *pflag.FlagSet, from origins, derived map[str
 		line, origin := cmp.Or(values[name], derived[name]), from[name]
 		if list, ok := f.Lookup(name).Value.(pflag.SliceValue); ok {
 			line = inBrackets(list.GetSlice())
-		} else if line == "" || strings.ContainsAny(line, "#'\" ") {
-			line = fmt.Sprintf("%q", line)
+		} else {
+			line = scalar(line)
 		}
 		if origin == "" {
 			origin = "default"

@@ -16,10 +16,10 @@ import (
 
 func exec(c *console.Console) *cobra.Command {
 	var (
-		ref     sandbox.LeaseRef
-		x       execFlags
-		noStdin bool
-		tty     bool
+		ref            sandbox.LeaseRef
+		x              execFlags
+		stdin, noStdin bool
+		tty            bool
 	)
 	cmd := &cobra.Command{
 		Use:   "exec <lease> -- <program> [argument]...",
@@ -41,7 +41,7 @@ without it the output is the command's.`,
 					"or use %s session for commands that share variables and a directory", c.Name)
 			}
 			x.req.Command = args[1:]
-			return x.run(c, cmd, args[0], ref, !noStdin)
+			return x.run(c, cmd, args[0], ref, stdin && !noStdin)
 		},
 	}
 	f := cmd.Flags()
@@ -50,7 +50,7 @@ without it the output is the command's.`,
 	f.StringVar((*string)(&x.req.As), "as", "", "verifier: run as the sandbox's verifier, with all other processes frozen")
 	f.Int64Var(&ref.Generation, "generation", 0, "fail unless the lease has this generation")
 	f.BoolVarP(&noStdin, "no-stdin", "n", false, "do not pass standard input to the command")
-	f.BoolP("stdin", "i", true, "pass standard input to the command")
+	f.BoolVarP(&stdin, "stdin", "i", true, "pass standard input to the command")
 	f.BoolVarP(&tty, "tty", "t", false, "not supported: a sandbox has no terminals")
 	return cmd
 }

@@ -93,11 +93,16 @@ events.`,
 	return cmd
 }
 
-// showLatest shows the latest n events, and returns the id after which others follow.
+// showLatest shows the latest n events, and returns the id after which others follow. It is the ledger's last one: an
+// older event may be followed by purged ones that the filter omits.
 func showLatest(ctx context.Context, service *client.Client, f sandbox.EventFilter, n int,
 	show func(sandbox.Event) error) (after int64, err error) {
+	info, err := service.Ledger(ctx)
+	if err != nil {
+		return 0, err
+	}
 	var latest []sandbox.Event
-	f.Latest = true
+	f.Latest, f.BeforeID = true, info.LastEventID+1
 	for len(latest) < n {
 		f.Limit = min(n-len(latest), sandbox.MaxPage)
 		page, err := service.ListEvents(ctx, f)
@@ -114,10 +119,7 @@ func showLatest(ctx context.Context, service *client.Client, f sandbox.EventFilt
 			return 0, err
 		}
 	}
-	if len(latest) > 0 {
-		after = latest[0].ID
-	}
-	return after, nil
+	return info.LastEventID, nil
 }
 
 // showEvent prints each event at once, so that --follow needs no buffer.

@@ -52,8 +52,8 @@ with the same --id, --timestamp and content has no effect.`,
 			if err != nil {
 				return fmt.Errorf("message %s: %w", id, err)
 			}
-			if receipt.Status == sandbox.DeliveryUnmatched {
-				cmd.PrintErrln("Unmatched: " + unmatched(condition, receipt))
+			if why := explanation(condition, receipt); why != "" {
+				cmd.PrintErrln("Nothing ended: " + why)
 			}
 			return c.Print(cmd, receipt, func(t *table.Table) {
 				t.Head(table.Col("MESSAGE"), table.Col("STATUS"), table.Num("LEASES ENDED"), table.Col("DUPLICATE"))
@@ -74,12 +74,36 @@ with the same --id, --timestamp and content has no effect.`,
 	return cmd
 }
 
-// unmatched explains why a condition ended no lease. A suggestion exists only if the environment exists.
-func unmatched(c sandbox.Condition, r sandbox.Receipt) string {
-	if r.DidYouMean != "" {
-		return fmt.Sprintf("no lease of %s ends on %s; did you mean %s?", c.Data.EnvironmentID, c.Type, r.DidYouMean)
+// explanation says why a condition ended nothing, "" if it did.
+func explanation(c sandbox.Condition, r sandbox.Receipt) string {
+	environment, subject := c.Data.EnvironmentID, "environment "+c.Data.EnvironmentID
+	if c.Data.AgentDID != "" {
+		subject = "the lease of " + c.Data.AgentDID + " in " + environment
 	}
-	return fmt.Sprintf("there is no environment %s, or none of its leases ends on %s", c.Data.EnvironmentID, c.Type)
+	switch r.Reason {
+	case sandbox.DeliveryNoEnvironment:
+		return fmt.Sprintf("there is no environment %s; check --environment", environment)
+	case sandbox.DeliveryNoCondition:
+		next := "check --type"
+		if r.DidYouMean != "" {
+			next = "did you mean " + r.DidYouMean + "?"
+		}
+		return fmt.Sprintf("no lease of %s ends on %s; %s", environment, c.Type, next)
+	case sandbox.DeliveryNoLease:
+		return fmt.Sprintf("%s has no lease of %s; check --agent", c.Data.AgentDID, environment)
+	case sandbox.DeliveryAlreadyEnded:
+		if c.Data.Generation != 0 {
+			subject = fmt.Sprintf("generation %d of %s", c.Data.Generation, subject)
+		}
+		return subject + " had already ended"
+	case sandbox.DeliveryNotBegun:
+		return fmt.Sprintf("%s has not reached generation %d; check --generation", subject, c.Data.Generation)
+	case sandbox.DeliveryBeganLater:
+		return fmt.Sprintf("what it would end in %s began after %s; check --timestamp", environment,
+			c.Timestamp.Format(time.RFC3339))
+	default:
+		return ""
+	}
 }
 
 // sender returns a client that signs with a webhook secret, or without one sends the bearer token.

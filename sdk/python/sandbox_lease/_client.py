@@ -253,10 +253,12 @@ class Client(Operations):
                     "GET", path, query={**query, after: last or None}, headers={"Accept": EVENTS},
                     timeout=self._quick, idle=IDLE,
                 ) as answer:
-                    kind = ""
+                    kind, passed = "", 0
                     for line in answer.lines():
                         name, _, value = line.decode().partition(": ")
-                        if name == "event":
+                        if name == "id":
+                            passed = int(value)
+                        elif name == "event":
                             kind = value
                         elif name == "data" and kind == "error":
                             raise Error.of(json.loads(value))
@@ -267,7 +269,7 @@ class Client(Operations):
                             last = event[key]
                             yield event
                         elif not line:
-                            kind = ""
+                            kind, last = "", max(last, passed)  # also past events that the filter omits
                 raise self._lost(f"GET {path}", EOFError("the stream ended"), sent=True)
             except Error as error:
                 failures = self._failed_again(error, failures, last > reached, began)
@@ -407,7 +409,9 @@ class Client(Operations):
         condition: types.Condition = {"type": type, "timestamp": at.isoformat(), "data": data}
         body, id = json.dumps(condition).encode(), id or f"msg_{uuid.uuid4().hex}"
         headers = webhook.sign(self._secret, id, body) if self._secret else {"webhook-id": id}
-        receipt: types.Receipt = self._call("POST", "/v1/conditions", body=body, headers=headers)
+        receipt: types.Receipt = self._call(
+            "POST", "/v1/conditions", body=body, headers=headers, signed=bool(self._secret)
+        )
         return receipt
 
     # Agents and probes.

@@ -235,6 +235,7 @@ class Transport:
         once: bool = False,
         longer: float = 0.0,
         respond_async: bool = False,
+        signed: bool = False,
     ) -> Any:
         headers = {"Accept": JSON, **(headers or {})}
         if body is not None:
@@ -247,7 +248,9 @@ class Transport:
         while True:
             try:
                 left = max(deadline - time.monotonic(), 0.001)
-                with self._open(method, path, query=query, headers=headers, body=body, timeout=left) as answer:
+                with self._open(
+                    method, path, query=query, headers=headers, body=body, timeout=left, signed=signed
+                ) as answer:
                     content = _read_all(answer, deadline)
                 try:
                     return json.loads(content) if content else None
@@ -281,8 +284,10 @@ class Transport:
         timeout: float,
         idle: Optional[float] = None,
         any_status: bool = False,
+        signed: bool = False,
     ) -> Response:
-        """Sends a request once. timeout limits the wait for the answer, and idle each wait for more of it."""
+        """Sends a request once. timeout limits the wait for the answer, and idle each wait for more of it. A signed
+        request goes without the token: with a token, the reconciler reads no signature."""
         target = self._prefix + path + _query(query)
         what = f"{method} {path}"
         try:
@@ -293,7 +298,7 @@ class Transport:
             if self._proxy is not None and self._tls is None:
                 target = f"http://{self._authority}{target}"
             try:
-                connection.request(method, target, body=_sendable(body), headers=self._headers(headers))
+                connection.request(method, target, body=_sendable(body), headers=self._headers(headers, signed))
             except (BrokenPipeError, ConnectionResetError):
                 pass  # the reconciler may have answered before it read everything
             sock = connection.sock  # the connection forgets it if the reconciler closes it after the answer
@@ -312,9 +317,9 @@ class Transport:
                 raise self._rejection(response, method, path)
         return response
 
-    def _headers(self, more: Optional[Mapping[str, str]]) -> dict[str, str]:
+    def _headers(self, more: Optional[Mapping[str, str]], signed: bool) -> dict[str, str]:
         headers = {"User-Agent": self._agent, "Accept-Encoding": "identity"}
-        if self._token:
+        if self._token and not signed:
             headers["Authorization"] = f"Bearer {self._token}"
         headers.update(more or {})
         return headers

@@ -265,7 +265,7 @@ export class Client extends Operations {
     key: keyof T,
     options: CallOptions,
   ): AsyncGenerator<T, void, void> {
-    let last = query[after] ?? 0;
+    let last = Number(query[after] ?? 0);
     for (let failures = 0; ; ) {
       const began = Date.now();
       const reached = last;
@@ -277,10 +277,14 @@ export class Client extends Operations {
           signal: options.signal,
         });
         let kind = "";
+        let passed = 0;
         for await (const line of answer.lines()) {
           const colon = line.indexOf(": ");
           const [name, value] = colon < 0 ? [line, ""] : [line.slice(0, colon), line.slice(colon + 2)];
-          if (line === "") kind = "";
+          if (line === "") {
+            kind = "";
+            last = Math.max(last, passed); // also past events that the filter omits
+          } else if (name === "id") passed = Number(value);
           else if (name === "event") kind = value;
           else if (name === "data" && kind === "error") throw SandboxError.of(JSON.parse(value) as types.Problem);
           else if (name === "data" && kind === "closed") return;
@@ -407,7 +411,7 @@ export class Client extends Operations {
     } as types.ConditionData);
     const body = new TextEncoder().encode(JSON.stringify({ type, timestamp: at.toISOString(), data }));
     const headers = this.secret ? await sign(this.secret, id, body) : { "webhook-id": id };
-    return this.call("POST", "/v1/conditions", { body, headers, signal });
+    return this.call("POST", "/v1/conditions", { body, headers, signed: Boolean(this.secret), signal });
   }
 
   // Agents and probes.

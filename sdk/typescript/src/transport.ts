@@ -45,6 +45,7 @@ interface Call extends Sent {
   once?: boolean;
   longer?: number;
   respondAsync?: boolean;
+  signed?: boolean;
 }
 
 interface Opened extends Sent {
@@ -52,6 +53,8 @@ interface Opened extends Sent {
   /** How long to wait for the answer, in milliseconds. */
   timeout: number;
   anyStatus?: boolean;
+  /** A signed request goes without the token: with a token, the reconciler reads no signature. */
+  signed?: boolean;
 }
 
 /** A stream that carries nothing for this long, in milliseconds, is opened again. That is not a failure. */
@@ -308,7 +311,7 @@ export class Transport {
     const broken = (error: unknown) => (signal?.aborted ? signal.reason : this.lost(method, path, error));
     const timer = setTimeout(() => controller.abort(new Error("no answer in time")), request.timeout);
     const headers = new Headers({ "user-agent": this.#options.userAgent, ...request.headers });
-    if (this.#token) headers.set("authorization", `Bearer ${this.#token}`);
+    if (this.#token && !request.signed) headers.set("authorization", `Bearer ${this.#token}`);
     const init: RequestInit & { duplex?: "half" } = { method, headers, redirect: "manual", signal: controller.signal };
     if (request.body !== undefined) init.body = request.body;
     if (request.body instanceof ReadableStream) init.duplex = "half";
