@@ -82,8 +82,8 @@ type Actor interface {
 // Done is the result of Act.
 type Done struct {
 	Err error
-	// Settle records a success, Failed a failure. If a wanted sandbox is gone, the core records that instead.
-	// Both run inside the transaction that settles the step.
+	// Settle records a success, Failed a failure; nil records nothing more. If a wanted sandbox is gone, the core records
+	// that instead. Both run inside the transaction that settles the step.
 	Settle, Failed Settle
 	// Used is a sample of the sandbox's usage.
 	Used Used
