@@ -1,6 +1,9 @@
 package leasing_test
 
 import (
+	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,4 +85,62 @@ func (w *world) awakeSeconds(environmentID string) float64 {
 		w.Fatal(err)
 	}
 	return r.Total.AwakeSeconds
+}
+
+func TestASleepThatWaitsForItsTurnToBeSavedLeavesTheLedgerAlone(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept(never), awakeFor(2*time.Hour), func(p *sandbox.PutEnvironment) {
+			p.SleepMode = sandbox.SleepStop
+		})
+		l := w.acquire(ann)
+		w.write(annLease, "kept")
+		heal := sync.OnceFunc(w.hangingCheckpoints())
+		ctx, cancel := context.WithTimeout(w.Context(), 10*time.Second+200*time.Millisecond)
+		defer cancel()
+		commits := w.countCommits(ctx, func(n int64) {
+			if n == 1000 { // without a pause, time stands still
+				heal()
+			}
+		})
+		_, err := w.engine.Sleep(ctx, sandbox.LeaseRef{ID: annLease})
+		w.wantCode(err, sandbox.Timeout)
+		if n := commits(); n > 20 { // the heartbeat is some of them
+			t.Errorf("%d commits in 10 s", n)
+		}
+		heal()
+		slept, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease})
+		if err != nil || slept.Phase != sandbox.PhaseAsleep {
+			t.Errorf("once others are saved: %s, %v", slept.Phase, err)
+		}
+		if n := w.count(l.SandboxID, sandbox.EventSnapshotSaved); n != 1 {
+			t.Errorf("it was saved %d times, want once", n)
+		}
+	})
+}
+
+// countCommits calls each with the number of each commit on the ledger until ctx ends. The returned function waits for
+// that, and returns the number of all.
+func (w *world) countCommits(ctx context.Context, each func(n int64)) func() int64 {
+	var (
+		n    atomic.Int64
+		done = make(chan struct{})
+	)
+	changed := w.store.Changed()
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-changed:
+				changed = w.store.Changed()
+				each(n.Add(1))
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return func() int64 {
+		<-done
+		return n.Load()
+	}
 }
