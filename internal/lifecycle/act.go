@@ -221,7 +221,7 @@ func (c *Core) kill(ctx context.Context, t *Task) (out outcome) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, KillTimeout)
 	defer cancel()
-	isAsked := !t.On.Capabilities().Records && t.Row.Phase != sandbox.PhasePending
+	isAsked := !t.On.Capabilities().Records && (t.Row.Phase != sandbox.PhasePending || c.hooks.runsEarly(&t.Row))
 	var unknown error
 	if isAsked {
 		out.runtimeHistory, unknown = historyOf(bounded, t.On, t.Handle)
