@@ -42,7 +42,7 @@ func (b *Service) measureNear(ctx context.Context) error {
 				return err
 			}
 			awake = append(awake, slices.DeleteFunc(rows, func(s ledger.Sandbox) bool {
-				return s.Phase != sandbox.PhaseAwake || s.Desired != ledger.Present
+				return s.Phase == sandbox.PhaseAsleep || s.Desired != ledger.Present // code may run before it is ready
 			})...)
 		}
 		return nil

@@ -432,6 +432,11 @@ func openPeriodIsThePhase(p *picture, _ *known) string {
 			want = open
 		case billed:
 			want = []sandbox.Phase{s.Phase}
+		case s.Phase == sandbox.PhasePending && len(s.PostStart) > 0 && len(open) == 1:
+			// Its commands run before it is ready.
+			if want = open; p.boxes[id].State == sandbox.StateRunning {
+				want = []sandbox.Phase{sandbox.PhaseAwake}
+			}
 		}
 		if !slices.Equal(open, want) {
 			return fmt.Sprintf("%s is %s, ended by %q, and is counted %v", p.name(id), s.Phase, s.Ending.By, open)

@@ -566,15 +566,7 @@ func TestAStoreThatHangsDelaysNothingElse(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		healed := make(chan struct{})
-		w.bucket.fault(func(ctx context.Context) error {
-			select {
-			case <-ctx.Done():
-				return bucketDown
-			case <-healed:
-				return nil
-			}
-		})
+		heal := w.bucket.stall()
 		later(time.Second)
 		w.condition("game.finished", "") // 30 saves hang
 		later(time.Second)
@@ -589,8 +581,7 @@ func TestAStoreThatHangsDelaysNothingElse(t *testing.T) {
 		}
 		later(time.Second)
 		w.want(w.lease(a.Lease.ID), sandbox.LeaseDestroyed, sandbox.EndedByCondition)
-		close(healed)
-		w.bucket.fault(nil)
+		heal()
 		later(time.Minute)
 		if n := len(w.backend.Sandboxes()); n != 0 {
 			t.Errorf("%d sandboxes are left", n)

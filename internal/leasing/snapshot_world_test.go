@@ -43,6 +43,23 @@ func (b *bucket) fault(f func(ctx context.Context) error) {
 
 func (b *bucket) fail(err error) { b.fault(func(context.Context) error { return err }) }
 
+// stall makes every call to the bucket hang until its caller gives up, or until heal is called.
+func (b *bucket) stall() (heal func()) {
+	healed := make(chan struct{})
+	b.fault(func(ctx context.Context) error {
+		select {
+		case <-ctx.Done():
+			return bucketDown
+		case <-healed:
+			return nil
+		}
+	})
+	return func() {
+		b.fault(nil)
+		close(healed)
+	}
+}
+
 func (b *bucket) enter(ctx context.Context) error {
 	b.mu.Lock()
 	f := b.before

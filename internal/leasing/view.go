@@ -70,7 +70,10 @@ func (v *Service) views(tx *ledger.Tx, rows []ledger.Sandbox) ([]sandbox.Lease, 
 		leases[i] = lease(s, held[s.ID], tx.Now)
 		leases[i].LLM = calls[s.ID]
 		leases[i].Cost, leases[i].Drift, leases[i].LastEventID = use.Costs[s.ID], found[s.ID], feed.Last
-		leases[i].StartedAt, leases[i].ContainerID = use.AwakeSince[s.ID].Time(), v.containerID(s)
+		leases[i].ContainerID = v.containerID(s)
+		if s.Phase == sandbox.PhaseAwake { // code may run, and be billed, before
+			leases[i].StartedAt = use.AwakeSince[s.ID].Time()
+		}
 		if s.Tombstone != nil {
 			leases[i].Cost, leases[i].LLM, leases[i].PurgedAt = s.Tombstone.Cost, s.Tombstone.LLM, s.Tombstone.PurgedAt.Time()
 			leases[i].ExpiresAt = time.Time{}

@@ -66,14 +66,17 @@ func (c *Core) act(ctx context.Context, t *Task) outcome {
 
 // outcomeOf returns the outcome of a hook's own step.
 func outcomeOf(done Done) outcome {
-	return outcome{
-		err:     done.Err,
-		settles: []Settle{done.Settle},
-		failed:  done.Failed,
-		Used:    done.Used,
-		frozen:  done.Frozen,
-		stuck:   done.Stuck,
+	out := outcome{
+		err:    done.Err,
+		failed: done.Failed,
+		Used:   done.Used,
+		frozen: done.Frozen,
+		stuck:  done.Stuck,
 	}
+	if done.Settle != nil {
+		out.settles = []Settle{done.Settle}
+	}
+	return out
 }
 
 // attest adds the number that was left on the instance. Without that number the sandbox is unusable.
@@ -218,7 +221,7 @@ func (c *Core) kill(ctx context.Context, t *Task) (out outcome) {
 	}
 	bounded, cancel := context.WithTimeout(ctx, KillTimeout)
 	defer cancel()
-	isAsked := !t.On.Capabilities().Records && t.Row.Phase != sandbox.PhasePending
+	isAsked := !t.On.Capabilities().Records && (t.Row.Phase != sandbox.PhasePending || c.hooks.runsEarly(&t.Row))
 	var unknown error
 	if isAsked {
 		out.runtimeHistory, unknown = historyOf(bounded, t.On, t.Handle)

@@ -25,13 +25,20 @@ func (c *Core) spawn(ctx context.Context, t *Task) (out outcome) {
 	if err != nil {
 		return outcome{err: err}
 	}
-	if t.Again || c.hooks.Initializes(&t.Row) { // it started earlier, and usage counts from then
+	if t.Again { // it started earlier, and usage counts from then
 		if obs, err := t.On.Inspect(bounded, t.Handle); err == nil {
 			out.since = obs.StartedAt
 		}
 	}
-	out.settles, out.err = own.fill(ctx, &t.Step)
+	c.begin(ctx, t, own, &out)
 	return out
+}
+
+// begin fills a sandbox that runs and is not ready yet. If code runs in it before it is ready, its usage begins now.
+func (c *Core) begin(ctx context.Context, t *Task, own contents, out *outcome) {
+	if out.err = c.beginUsage(ctx, t, out); out.err == nil {
+		out.settles, out.err = own.fill(ctx, &t.Step)
+	}
 }
 
 // create creates a sandbox with the files that its environment copies from the host.
@@ -66,10 +73,7 @@ func (c *Core) assign(ctx context.Context, t *Task) (out outcome) {
 		out.err = readErr
 	}
 	if out.err == nil {
-		if c.hooks.Initializes(&t.Row) {
-			out.since = c.now()
-		}
-		out.settles, out.err = own.fill(ctx, &t.Step)
+		c.begin(ctx, t, own, &out)
 	}
 	return out
 }

@@ -31,8 +31,8 @@ type Config struct {
 
 // Observer receives what one core did, for metrics. Its methods are safe for concurrent use and do not block.
 type Observer interface {
-	// Stepped: a step on a backend (spawn, assign, sleep, wake, save, kill) took this long, from its claim until it was
-	// recorded. code is "" if it succeeded.
+	// Stepped: a step on a backend (spawn, assign, sleep, wake, freeze, save, kill) took this long, from its claim until
+	// it was recorded. code is "" if it succeeded.
 	Stepped(b sandbox.Backend, step string, code sandbox.Code, took time.Duration)
 	// Destroyed: a sandbox was gone this long after its lease had ended.
 	Destroyed(b sandbox.Backend, endedBy sandbox.EndedBy, after time.Duration)

@@ -57,7 +57,7 @@
 //	                                   save when a checkpoint is due
 //	present   asleep    active         wake when used; save when a checkpoint is due
 //	gone      pending   expired        kill
-//	gone      awake     expired        save if a snapshot is pending, which freezes it; kill
+//	gone      awake     expired        freeze if a snapshot is pending; kill
 //	gone      asleep    expired        save if a snapshot is pending; kill
 //	gone      asleep    expired        kept until: halt; save if a snapshot is pending; none, until then
 //	gone      gone      destroyed      none, forever
@@ -153,6 +153,7 @@
 //	the ledger was emptied    objects with its label are reported and not destroyed
 //	a checkpoint fails        the lease continues and shows it; a retry follows at the pace of checkpoints, or,
 //	                          if /data is too large, once it has changed
+//	many saves hang           others wait for their turn. The sandbox of an ended lease is frozen before it waits
 //	the last save fails       the sandbox stays, frozen and billed, and the next generation waits; retries end
 //	                          after retry_for, or three of them for discard, and the snapshot is lost.
 //	                          No try counts while the backend is away

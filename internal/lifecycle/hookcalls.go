@@ -7,6 +7,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 // each calls the hooks of a point in order, until one fails.
@@ -139,6 +140,11 @@ func (h *Hooks) Finished(t *Step) {
 // Initializes reports whether a hook runs code in a sandbox before the sandbox is ready.
 func (h *Hooks) Initializes(s *ledger.Sandbox) bool {
 	return slices.ContainsFunc(h.Initializers, func(hook Initializer) bool { return hook.Initializes(s) })
+}
+
+// runsEarly reports whether code may run in a sandbox that is not ready yet.
+func (h *Hooks) runsEarly(s *ledger.Sandbox) bool {
+	return s.Phase == sandbox.PhasePending && h.Initializes(s)
 }
 
 // HasBegun reports, inside a transaction, whether a hook has begun to run code in a sandbox that is not ready yet.

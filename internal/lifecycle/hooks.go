@@ -82,8 +82,8 @@ type Actor interface {
 // Done is the result of Act.
 type Done struct {
 	Err error
-	// Settle records a success, Failed a failure. If a wanted sandbox is gone, the core records that instead.
-	// Both run inside the transaction that settles the step.
+	// Settle records a success, Failed a failure; nil records nothing more. If a wanted sandbox is gone, the core records
+	// that instead. Both run inside the transaction that settles the step.
 	Settle, Failed Settle
 	// Used is a sample of the sandbox's usage.
 	Used Used
@@ -148,7 +148,8 @@ type Finisher interface {
 
 // Initializer is a Preparer whose Fill runs code in a sandbox before it is ready.
 type Initializer interface {
-	// Initializes reports whether it runs code in a sandbox. The sandbox's usage then counts from its start.
+	// Initializes reports whether it runs code in a sandbox. The sandbox is then billed before it is ready: from the
+	// first Fill on.
 	Initializes(s *ledger.Sandbox) bool
 	// HasBegun reports, inside a transaction, whether an earlier try of the step has begun to run code.
 	HasBegun(tx *ledger.Tx, s *ledger.Sandbox) (bool, error)

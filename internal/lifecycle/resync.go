@@ -68,7 +68,7 @@ func bySandbox(listed []driver.Observation) map[string]driver.Observation {
 // may take a second.
 func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 	v.asExpected, v.readings = nil, nil
-	awake := make(map[string]bool, len(rows))
+	reads := make(map[string]bool, len(rows))
 	failed := parallel.Each(samplers, rows, func(s *ledger.Sandbox) error {
 		ok, err := v.asListed(ctx, s)
 		if err != nil {
@@ -79,7 +79,9 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 		if ok {
 			v.asExpected = append(v.asExpected, s.ID)
 		}
-		awake[s.ID] = s.Phase == sandbox.PhaseAwake && s.Desired == ledger.Present && !v.listed[s.ID].Hangs
+		o, exists := v.listed[s.ID]
+		runs := s.Phase == sandbox.PhaseAwake || s.Phase == sandbox.PhasePending && exists // code may run before it is ready
+		reads[s.ID] = runs && s.Desired == ledger.Present && !o.Hangs
 		return nil
 	})
 	var seen error
@@ -87,7 +89,7 @@ func (v *resync) page(ctx context.Context, rows []ledger.Sandbox) error {
 		seen = v.core.store.Write(ctx, func(tx *ledger.Tx) error { return tx.Observed(v.asExpected) })
 	}
 	_ = parallel.Each(samplers, rows, func(s *ledger.Sandbox) error { // failed readings are left out
-		if !awake[s.ID] {
+		if !reads[s.ID] {
 			return nil
 		}
 		if r, ok := v.read(ctx, s); ok {

@@ -104,7 +104,7 @@ const lastSamples = 4
 // time.
 func (m *Sampler) lastSample(ctx context.Context, t *Task) func() Used {
 	none := func() Used { return Used{} }
-	if t.Row.Phase != sandbox.PhaseAwake {
+	if t.Row.Phase != sandbox.PhaseAwake && !m.core.hooks.runsEarly(&t.Row) {
 		return none
 	}
 	select {
@@ -169,13 +169,19 @@ func (m *Sampler) Measure(ctx context.Context, rows []ledger.Sandbox) error {
 }
 
 // recordCPU records a reading of CPU time, and returns its sandbox. It returns nil if the reading does not count: the
-// sandbox is no longer awake, its state has changed, a later reading was recorded, or another boot began. A boot that
-// the ledger does not know is detected only by a reading below the last one. A higher reading counts for the boot
-// before.
+// sandbox is not awake and no code runs in it before it is ready, its state has changed, a later reading was recorded,
+// or another boot began. A boot that the ledger does not know is detected only by a reading below the last one. A
+// higher reading counts for the boot before.
 func recordCPU(tx *ledger.Tx, r reading) (*ledger.Sandbox, error) {
 	s, err := MustSandbox(tx, r.SandboxID)
-	if err != nil || s.Phase != sandbox.PhaseAwake || r.boot != 0 && r.boot != s.Meter.Boot {
+	if err != nil || s.Phase != sandbox.PhaseAwake && s.Phase != sandbox.PhasePending ||
+		r.boot != 0 && r.boot != s.Meter.Boot {
 		return nil, err
+	}
+	if s.Phase == sandbox.PhasePending { // it counts once code runs in it
+		if open, err := accounting.In(tx).OpenPeriod(s.ID); err != nil || open == nil {
+			return nil, err
+		}
 	}
 	if r.boot == 0 && r.since != s.Status.Since { // it may have started again, and counts from zero
 		return nil, nil

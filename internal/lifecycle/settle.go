@@ -138,7 +138,7 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 			withDisk(map[string]any{"mode": s.SleepMode, "reason": s.Status.StopReason}, out.disk))
 	case Assign:
 		s.ReadyAt = tx.Now
-		if s.SleepMode == sandbox.SleepStop && !t.Awake {
+		if t.mayRestart(s) && !c.hooks.Initializes(s) { // otherwise its usage has begun, and is read
 			s.Meter.Restart()
 		}
 		return c.EnterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady,
@@ -246,7 +246,8 @@ func (c *Core) End(tx *ledger.Tx, s *ledger.Sandbox, end Ending) error {
 		return err
 	}
 	s.End(ledger.Ending{At: end.At, By: end.By, Reason: end.Reason, KeptUntil: kept}, tx.Now)
-	if x := c.backends[s.Backend]; x != nil && end.By != sandbox.EndedByVanished && s.Phase != sandbox.PhasePending {
+	if x := c.backends[s.Backend]; x != nil && end.By != sandbox.EndedByVanished &&
+		(s.Phase != sandbox.PhasePending || c.hooks.runsEarly(s)) {
 		s.ObservedAt = x.lastThere(s, tx.Now) // no resync looks at it any more
 	}
 	if err := c.hooks.Ended(tx, s, end); err != nil {

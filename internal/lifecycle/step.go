@@ -27,6 +27,8 @@ const (
 	Kill  Action = "kill"
 	// Halt stops a failed sandbox that is kept.
 	Halt Action = "halt"
+	// Freeze stops all code of a sandbox whose lease has ended, before its last save.
+	Freeze Action = "freeze"
 	// Save saves /data: a checkpoint while the sandbox is wanted, the last save afterwards.
 	Save Action = "save"
 	// Thaw thaws a sandbox whose reconciler died during a checkpoint.

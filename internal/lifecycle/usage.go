@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/driver"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
@@ -19,6 +20,57 @@ import (
 //
 // Other backends are asked before a sandbox is removed: whether it exists, or when it stopped or was removed. If a
 // missing sandbox is unknown to them, its usage ends when it was last seen.
+//
+// The usage of a lease begins when its sandbox is ready. If code runs before that, possibly for hours, it begins with
+// that code. If it only began later, a budget would not see it, the costs of past days would change, and a lease that
+// ends before would cost nothing.
+
+// beginUsage begins the usage of a sandbox in which code runs before it is ready. An earlier try may have begun it.
+// Errors: LeaseEnded; Unavailable, also if another process has taken over the step.
+func (c *Core) beginUsage(ctx context.Context, t *Task, out *outcome) error {
+	if !c.hooks.Initializes(&t.Row) {
+		return nil
+	}
+	var l runtimeHistory
+	if t.On.Capabilities().Records {
+		var err error
+		if l, err = historyOf(ctx, t.On, t.Handle); err != nil {
+			return errUnknownHistory(err)
+		}
+	}
+	err := c.store.Write(ctx, func(tx *ledger.Tx) error {
+		tx.KeepSchedule()
+		return tx.Update(t.Row.ID, func(s *ledger.Sandbox) error {
+			switch {
+			case s.Claim.Token != t.Claim:
+				return sandbox.Errorf(sandbox.Unavailable, "sandbox %s: another process has taken over its creation", s.ID)
+			case s.Desired == ledger.Gone:
+				return errEnded
+			}
+			s.ObservedAt = tx.Now
+			open, err := accounting.In(tx).OpenPeriod(s.ID)
+			if err != nil {
+				return err
+			}
+			if out.started || open == nil && t.mayRestart(s) {
+				s.Meter.Restart()
+			}
+			if err := c.followHistory(tx, s, l.ran); err != nil {
+				return err
+			}
+			return c.count(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now))
+		})
+	})
+	if err == nil {
+		out.started = false // the meter counts from that start
+	}
+	return err
+}
+
+// mayRestart reports whether the step, or an earlier try, may have started a sandbox of a pool that had stopped.
+func (t *Task) mayRestart(s *ledger.Sandbox) bool {
+	return t.Action == Assign && s.SleepMode == sandbox.SleepStop && !t.Awake
+}
 
 // followHistory counts recorded run times of a sandbox that were not counted before.
 func (c *Core) followHistory(tx *ledger.Tx, s *ledger.Sandbox, ran []driver.Boot) error {

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/micro"
@@ -24,6 +25,11 @@ func Essential(ctx context.Context) context.Context { return storage.Essential(c
 // errClaimed: another caller has claimed the sandbox.
 var errClaimed = errors.New("claimed")
 
+// refusal: a step that a request wants may not be claimed before a time.
+type refusal struct{ until micro.Time }
+
+func (r *refusal) Error() string { return "refused until " + r.until.Time().Format(time.RFC3339) }
+
 // Work claims a sandbox, takes its next step if it is due, and settles it. It does nothing while another caller works
 // on the sandbox. It returns the error of the step, which the row also records.
 func (c *Core) Work(ctx context.Context, sandboxID string) error {
@@ -42,6 +48,9 @@ func (c *Core) Drive(ctx context.Context, sandboxID string, want Action) error {
 		return err
 	}
 	t, err := c.claim(ctx, sandboxID, want)
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return c.Pause(ctx, nil, refused.until) // no commit tells that the step may be taken
+	}
 	if err != nil || t == nil {
 		return dropClaimed(err)
 	}
@@ -59,7 +68,7 @@ func dropClaimed(err error) error {
 }
 
 // claim reserves a sandbox for its next step, or for the wanted one if that may come first. It returns nil if there is
-// nothing to do. Errors: errClaimed; Unavailable if its instance cannot be reached.
+// nothing to do. Errors: errClaimed; *refusal of the wanted step; Unavailable if its instance cannot be reached.
 func (c *Core) claim(ctx context.Context, sandboxID string, want Action) (t *Task, err error) {
 	err = c.Reaching(ctx, func() (err error) {
 		t, err = c.claimReached(ctx, sandboxID, want)
@@ -133,6 +142,9 @@ func (c *Core) claimNext(tx *ledger.Tx, s *ledger.Sandbox, held micro.Time,
 		s.Status.StopReason = stopReason(s, next)
 	}
 	t, err = c.ClaimStep(tx, s, wanted)
+	if t == nil && err == nil && wanted != next {
+		err = &refusal{until: s.Schedule.DueAt} // only the caller waits until then: the row's own step is due as before
+	}
 	return t, nil, err
 }
 

@@ -38,11 +38,21 @@ const (
 	failedCheckpointPace = 30 * time.Second
 )
 
-// admitSave reports whether a save may begin. It must wait while too many saves run, or while another process
-// may be starting a command.
-func (v *Service) admitSave(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
-	if elsewhere, err := v.usedElsewhere(tx, s); err != nil || elsewhere {
+// admitFreeze reports whether a sandbox may be frozen. It must wait while another process may be starting a command. It
+// waits for no save: an ended lease runs nothing, however many saves hang.
+func (v *Service) admitFreeze(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
+	elsewhere, err := v.usedElsewhere(tx, s)
+	if err != nil || elsewhere {
 		s.Schedule.DueAt = tx.Now.Add(micro.SpanOf(elsewherePoll))
+		return false, err
+	}
+	return true, nil
+}
+
+// admitSave reports whether a save may begin. It must wait while too many saves run, and while a checkpoint may not
+// freeze the sandbox.
+func (v *Service) admitSave(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) {
+	if ok, err := v.admitFreeze(tx, s); err != nil || !ok {
 		return false, err
 	}
 	select {
@@ -92,19 +102,25 @@ func (v *Service) usedElsewhere(tx *ledger.Tx, s *ledger.Sandbox) (bool, error) 
 	return slices.ContainsFunc(holders, func(h string) bool { return !v.Uses(h) }), nil
 }
 
-// Act implements lifecycle.Actor: it saves.
+// Act implements lifecycle.Actor: it freezes and saves.
 func (v *Service) Act(ctx context.Context, t *lifecycle.Step) (done lifecycle.Done, isOwn bool) {
-	if t.Action != lifecycle.Save {
+	var a snapshotstore.Archive
+	unread := true
+	switch t.Action {
+	case lifecycle.Freeze:
+		done = v.freeze(ctx, t)
+	case lifecycle.Save:
+		a, unread = v.save(ctx, t, &done)
+		done.Settle = func(tx *ledger.Tx, s *ledger.Sandbox) error { return v.saved(tx, s, t, a) }
+	default:
 		return done, false
 	}
-	a, unread := v.save(ctx, t, &done)
-	done.Settle = func(tx *ledger.Tx, s *ledger.Sandbox) error { return v.saved(tx, s, t, a) }
 	done.Failed = func(tx *ledger.Tx, s *ledger.Sandbox) error { return v.unsaved(tx, s, t, done.Err, unread) }
 	return done, true
 }
 
-// save copies /data of a sandbox to the store. For the last save the sandbox is first frozen permanently; for
-// a checkpoint it is frozen only while it is read. unread: the save failed before the store was involved.
+// save copies /data of a sandbox to the store. For a checkpoint the sandbox is frozen while it is read. unread: the save
+// failed before the store was involved.
 func (v *Service) save(ctx context.Context, t *lifecycle.Step,
 	done *lifecycle.Done) (a snapshotstore.Archive, unread bool) {
 	ctx, cancel := v.untilClose(ctx, saveTimeout)
@@ -122,12 +138,6 @@ func (v *Service) save(ctx context.Context, t *lifecycle.Step,
 			}
 		}()
 		ctx = wanted
-	}
-	if t.Last() && t.Row.Phase == sandbox.PhaseAwake {
-		if done.Err = v.freeze(ctx, t, done); done.Err != nil {
-			return a, true
-		}
-		done.Frozen = true
 	}
 	data, err := t.On.Export(ctx, t.Handle)
 	if err != nil {
@@ -157,11 +167,13 @@ func (v *Service) save(ctx context.Context, t *lifecycle.Step,
 var errReplaced = sandbox.Errorf(sandbox.Unavailable, "the lease ended during a checkpoint: its last save follows")
 
 // freeze stops all processes of a sandbox. A sandbox that has already stopped counts as frozen.
-func (v *Service) freeze(ctx context.Context, t *lifecycle.Step, done *lifecycle.Done) error {
-	done.Used = v.Core.Sampler.Sample(ctx, t)
-	ctx, cancel := context.WithTimeout(ctx, freezeTimeout)
+func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) (done lifecycle.Done) {
+	ctx, cancel := v.untilClose(ctx, freezeTimeout)
 	defer cancel()
-	return t.On.Sleep(ctx, t.Handle, sandbox.SleepPause)
+	done.Used = v.Core.Sampler.Sample(ctx, t)
+	done.Err = t.On.Sleep(ctx, t.Handle, sandbox.SleepPause)
+	done.Frozen = done.Err == nil
+	return done
 }
 
 // exported is a stream of /data. It keeps its own error, to tell it from errors of the store.

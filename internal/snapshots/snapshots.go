@@ -70,13 +70,16 @@ func interrupted(s *ledger.Sandbox, now micro.Time) bool {
 func mustSave(s *ledger.Sandbox) bool { return s.Snapshot.Holds() && s.ReadyAt != 0 }
 
 // Plan implements lifecycle.Planner. Before a stop loses the sandbox's memory, its changes are saved. There
-// is one attempt: a sandbox that cannot be saved sleeps nevertheless.
+// is one attempt: a sandbox that cannot be saved sleeps nevertheless. A sandbox that will be removed is frozen first: it
+// may wait long for its turn to be saved.
 func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now micro.Time) (lifecycle.Action, micro.Time) {
 	switch {
 	case p == lifecycle.Interrupted && interrupted(s, now):
 		return lifecycle.Thaw, now
 	case p == lifecycle.BeforeSleep && s.SleepMode == sandbox.SleepStop && s.Snapshot.Untried():
 		return lifecycle.Save, now
+	case p == lifecycle.BeforeKill && mustSave(s) && s.Phase == sandbox.PhaseAwake:
+		return lifecycle.Freeze, now
 	case p == lifecycle.BeforeKill && mustSave(s):
 		return lifecycle.Save, now
 	case p == lifecycle.Idle:
@@ -113,6 +116,8 @@ func (v *Service) Admit(tx *ledger.Tx, s *ledger.Sandbox, a lifecycle.Action) (b
 	switch a {
 	case lifecycle.Spawn, lifecycle.Assign:
 		return v.takeRole(tx, s)
+	case lifecycle.Freeze:
+		return v.admitFreeze(tx, s)
 	case lifecycle.Save:
 		return v.admitSave(tx, s)
 	default:

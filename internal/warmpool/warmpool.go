@@ -349,7 +349,7 @@ func Find(tx *ledger.Tx, want *ledger.Sandbox, env *ledger.Environment) (*ledger
 
 // Take gives a waiting sandbox to a new generation of a lease. The sandbox is assigned next.
 func Take(tx *ledger.Tx, s, want *ledger.Sandbox) error {
-	// Until now the environment paid for it. Nothing is billed to the lease until it is awake.
+	// Until now the environment paid for it. The lease pays once it is ready, or once code runs in it before.
 	if err := accounting.In(tx).EnterState(s, sandbox.PhasePending, tx.Now, nil); err != nil {
 		return err
 	}
