@@ -585,9 +585,9 @@ func repairImage(early map[string]any, values sound) {
 	}
 }
 
-// add applies one drawn configuration to the object's current state.
-func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
-	early := values.draw(t, c.fields, "")
+// consistent draws a configuration of an object, without settings that exclude each other or need a missing one.
+func (s sound) consistent(t *rapid.T, c *core) map[string]any {
+	early := s.draw(t, c.fields, "")
 	if early["resources"] != nil {
 		delete(early, "instance_type") // they exclude each other
 	}
@@ -599,11 +599,17 @@ func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
 	}
 	repairWorkspace(early)
 	if c.kind == "sandbox_container_image" {
-		repairImage(early, values)
+		repairImage(early, s)
 	}
 	if network, ok := early["network"].(map[string]any); ok {
 		repairCredentials(network, early["secrets"] != nil)
 	}
+	return early
+}
+
+// add applies one drawn configuration to the object's current state.
+func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
+	early := values.consistent(t, c)
 	place := spoil(t, c.fields, early, "")
 	if place == "name" { // only the Internet knows other registries
 		delete(early, "push")
