@@ -156,7 +156,8 @@ func (r *Resource) adopt(ctx context.Context, m *Model) (gone bool, diags diag.D
 	return false, diags, nil
 }
 
-// Update makes the image if it changes, then moves the tags, and then removes the replaced image.
+// Update makes the image if it changes, then moves the tags, and then removes the replaced image. It removes nothing if
+// it could not make all of the new one: what refers to the replaced image still needs it.
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m, state, config Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
@@ -176,10 +177,14 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	defer cancel()
 	made, diags := r.make(ctx, &m, &state, &config)
 	resp.Diagnostics.Append(diags...)
-	if !made {
+	switch {
+	case !made:
 		return
+	case diags.HasError():
+		resp.Diagnostics.Append(m.stay(ctx, &state, had)...)
+	default:
+		resp.Diagnostics.Append(r.leave(ctx, &m, &state, &config, had, want)...)
 	}
-	resp.Diagnostics.Append(r.leave(ctx, &m, &state, &config, had, want)...)
 	if !resp.Diagnostics.HasError() {
 		resp.Diagnostics.Append(r.prune(ctx, &m, &config)...)
 	}
@@ -202,7 +207,10 @@ func (r *Resource) leave(ctx context.Context, m, state, config *Model, had, want
 	if !m.Push.ValueBool() { // pushed copies stay
 		state = engine
 	}
-	superseded := !m.ImageID.Equal(state.ImageID) || !m.Digest.Equal(state.Digest)
+	superseded := m.supersedes(ctx, state)
+	if superseded && m.OnDestroy.ValueString() == onDestroyKeep {
+		return diags
+	}
 	failed := tagStays
 	if superseded {
 		failed = supersededStays(onEngine)
