@@ -86,6 +86,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	if made {
 		m.forget()
+		r.note(ctx, &m)
 		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 	}
 }
@@ -189,6 +190,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		resp.Diagnostics.Append(r.prune(ctx, &m, &config)...)
 	}
 	m.forget()
+	r.note(ctx, &m)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
@@ -242,7 +244,8 @@ func split(wanted, there []string) (kept, lost []string) {
 	return kept, lost
 }
 
-// Delete applies on_destroy.
+// Delete applies on_destroy. What the same apply has made again stays: with create_before_destroy, the image that
+// replaces this one may equal it.
 func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
@@ -267,10 +270,11 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		return
 	}
 	if m.OnDestroy.ValueString() == onDestroyDelete {
-		resp.Diagnostics.Append(r.destroy(ctx, &m, c)...)
-		return
+		gone, again := r.divide(ctx, &m)
+		resp.Diagnostics.Append(r.destroy(ctx, gone, c)...)
+		m = *again
 	}
-	_, diags = r.untag(ctx, &m, tags, c, destroyFailed)
+	_, diags = r.untag(ctx, &m, r.left(&m, tags), c, destroyFailed)
 	resp.Diagnostics.Append(diags...)
 	if !diags.HasError() && m.has(ctx, onEngine) { // without tags, only a digest keeps it
 		resp.Diagnostics.Append(r.unname(ctx, &m)...)
