@@ -57,6 +57,13 @@ func (p *inMemory) Configure(_ context.Context, _ frameworkprovider.ConfigureReq
 func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProviderSchemaResponse,
 	_ *leasing.Service, directory string) {
 	t.Helper()
+	return newOnBackend(t, fake.New("engine", nil))
+}
+
+// newOnBackend is newInMemory on a backend.
+func newOnBackend(t *testing.T, backend *fake.Executor) (_ tfprotov6.ProviderServer,
+	_ *tfprotov6.GetProviderSchemaResponse, _ *leasing.Service, directory string) {
+	t.Helper()
 	dir := t.TempDir()
 	must := func(err error) {
 		t.Helper()
@@ -79,7 +86,7 @@ func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProv
 	must(err)
 	engine, err := leasing.New(leasing.Config{
 		Mirrors: mirrors,
-		Store:   store, Executors: []driver.Executor{fake.New("engine", nil)}, Objects: states, Host: machine,
+		Store:   store, Executors: []driver.Executor{backend}, Objects: states, Host: machine,
 		Keys: seal.InFile(filepath.Join(dir, "key"), true), Version: "test",
 	})
 	must(err)
