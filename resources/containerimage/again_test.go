@@ -11,8 +11,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
-// With create_before_destroy, an image may be replaced by an equal one. Destroying the earlier one leaves what the later
-// one has.
+// With create_before_destroy, an image may be replaced by an equal one. Destroying the earlier one leaves what the
+// later one has.
 func TestAccContainerImageThatIsReplacedByItself(t *testing.T) {
 	t.Parallel()
 	for _, onDestroy := range []string{"untag", "delete"} {
