@@ -285,3 +285,31 @@ func TestAccGameEndsBetweenPlanAndApply(t *testing.T) {
 	}
 	tf.Run("destroy", "-auto-approve", "-input=false")
 }
+
+// The context of an image may be the directory of the configuration. The files that Terraform writes there are no part
+// of it.
+func TestAccTheContextIsTheConfiguration(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	tf := terraform(t, w.Embedded()+fmt.Sprintf(`
+resource "sandbox_container_image" "player" {
+  name = %[1]q
+  build = {
+    context = path.module
+  }
+}
+resource "sandbox_environment" "game" {
+  name  = %[1]q
+  image = sandbox_container_image.player.reference
+}
+`, w.Name))
+	tf.Write("Dockerfile", "FROM scratch\nLABEL test="+w.Name+"\nCOPY . /\n")
+	saved := filepath.Join(t.TempDir(), "plan")
+	tf.Run("plan", "-out="+saved, "-input=false")
+	tf.Run("apply", "-input=false", saved)
+	tf.Run("apply", "-refresh-only", "-auto-approve", "-input=false") // writes a backup of the state
+	if p := tf.Plan(); len(p.Changes) != 0 {
+		t.Errorf("after an apply the plan has changes: %+v", p)
+	}
+	tf.Run("destroy", "-auto-approve", "-input=false")
+}

@@ -53,18 +53,18 @@ type settings struct {
 	priceBookUnknown                           bool
 }
 
-// check finds problems that do not depend on the environment variables.
+// check finds problems that do not depend on the environment variables. An unknown value may become null.
 func (m model) check() diag.Diagnostics {
 	diags := m.checkAddresses()
-	if m.Reconciler == nil {
+	if m.Reconciler == nil || m.Reconciler.unknown() {
 		return diags
 	}
-	if !m.Ledger.IsNull() {
+	if !m.Ledger.IsNull() && !m.Ledger.IsUnknown() {
 		diags.AddAttributeError(path.Root("ledger"), "Reconciler And Ledger Conflict",
 			"The provider has both a reconciler and a ledger. Remove one of them: a reconciler has its own ledger, and "+
 				"without one the provider keeps it.")
 	}
-	if !m.StateURL.IsNull() {
+	if !m.StateURL.IsNull() && !m.StateURL.IsUnknown() {
 		diags.AddAttributeError(path.Root("state_url"), "Reconciler And State URL Conflict",
 			"The provider has both a reconciler and a state_url. Remove one of them: the reconciler has the flag "+
 				"--state-url.")

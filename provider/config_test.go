@@ -119,8 +119,8 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 			"Remove one of them"},
 		"bucket, reconciler": {model{StateURL: text("file:///a"), Reconciler: block(text("https://a"), text("t"))}, env(),
 			"Remove one of them"},
-		"both, one unknown": {model{Ledger: types.StringUnknown(), Reconciler: block(text("https://a"), text("t"))}, env(),
-			"Remove one of them"},
+		"both, parts unknown": {model{Ledger: text("sqlite:///a.db"), Reconciler: block(types.StringUnknown(), text("t"))},
+			env(), "Remove one of them"},
 		"no URL": {model{Reconciler: &reconcilerModel{}}, env(), envReconcilerURL + " is not set"},
 		"no token": {model{Reconciler: block(text("https://a"), types.StringNull())}, env(),
 			"set " + envReconcilerToken},
@@ -191,6 +191,15 @@ func TestUnknownConfiguration(t *testing.T) {
 		"ledger":     {m: model{Ledger: unknown}, service: "ledger"},
 		"bucket":     {m: model{StateURL: unknown}, service: "state_url"},
 		"host":       {m: model{Docker: &dockerModel{Host: unknown}}, service: "docker.host", engine: "docker.host"},
+		"ledger, with a reconciler": {m: model{
+			Ledger: unknown, StateURL: unknown, Reconciler: block(text("https://a"), text("t")),
+		}},
+		"whole reconciler": {m: model{
+			Ledger: text("sqlite:///a.db"), StateURL: text("file:///a"), Reconciler: &reconcilerModel{URL: unknown, Token: unknown,
+				AllowHTTP: types.BoolUnknown(), CAFile: unknown, CertFile: unknown, KeyFile: unknown, ProxyURL: unknown},
+		},
+			service: "reconciler.url, reconciler.token, reconciler.ca_file, reconciler.client_certificate_file, " +
+				"reconciler.client_key_file, reconciler.proxy_url, reconciler.allow_http"},
 		"host, with a reconciler": {m: model{
 			Reconciler: block(text("https://a"), text("t")),
 			Docker:     &dockerModel{Context: unknown},

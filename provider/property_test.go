@@ -57,6 +57,13 @@ func (p *inMemory) Configure(_ context.Context, _ frameworkprovider.ConfigureReq
 func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProviderSchemaResponse,
 	_ *leasing.Service, directory string) {
 	t.Helper()
+	return newOnBackend(t, fake.New("engine", nil))
+}
+
+// newOnBackend is newInMemory on a backend.
+func newOnBackend(t *testing.T, backend *fake.Executor) (_ tfprotov6.ProviderServer,
+	_ *tfprotov6.GetProviderSchemaResponse, _ *leasing.Service, directory string) {
+	t.Helper()
 	dir := t.TempDir()
 	must := func(err error) {
 		t.Helper()
@@ -79,7 +86,7 @@ func newInMemory(t *testing.T) (_ tfprotov6.ProviderServer, _ *tfprotov6.GetProv
 	must(err)
 	engine, err := leasing.New(leasing.Config{
 		Mirrors: mirrors,
-		Store:   store, Executors: []driver.Executor{fake.New("engine", nil)}, Objects: states, Host: machine,
+		Store:   store, Executors: []driver.Executor{backend}, Objects: states, Host: machine,
 		Keys: seal.InFile(filepath.Join(dir, "key"), true), Version: "test",
 	})
 	must(err)
@@ -585,9 +592,9 @@ func repairImage(early map[string]any, values sound) {
 	}
 }
 
-// add applies one drawn configuration to the object's current state.
-func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
-	early := values.draw(t, c.fields, "")
+// consistent draws a configuration of an object, without settings that exclude each other or need a missing one.
+func (s sound) consistent(t *rapid.T, c *core) map[string]any {
+	early := s.draw(t, c.fields, "")
 	if early["resources"] != nil {
 		delete(early, "instance_type") // they exclude each other
 	}
@@ -599,11 +606,17 @@ func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
 	}
 	repairWorkspace(early)
 	if c.kind == "sandbox_container_image" {
-		repairImage(early, values)
+		repairImage(early, s)
 	}
 	if network, ok := early["network"].(map[string]any); ok {
 		repairCredentials(network, early["secrets"] != nil)
 	}
+	return early
+}
+
+// add applies one drawn configuration to the object's current state.
+func (n *count) add(t *rapid.T, ctx context.Context, c *core, values sound) {
+	early := values.consistent(t, c)
 	place := spoil(t, c.fields, early, "")
 	if place == "name" { // only the Internet knows other registries
 		delete(early, "push")

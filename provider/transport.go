@@ -19,6 +19,12 @@ type transport struct {
 	proxy *url.URL
 }
 
+// unknown reports whether the whole reconciler may be unknown (spread.Config).
+func (r reconcilerModel) unknown() bool {
+	return r.URL.IsUnknown() && r.Token.IsUnknown() && r.AllowHTTP.IsUnknown() && r.CAFile.IsUnknown() &&
+		r.CertFile.IsUnknown() && r.KeyFile.IsUnknown() && r.ProxyURL.IsUnknown()
+}
+
 // transportUnknown names the attributes whose values are unknown.
 func (r reconcilerModel) transportUnknown() []string {
 	return slices.Concat(unknown("reconciler.ca_file", r.CAFile),

@@ -26,6 +26,11 @@ import (
 // ignoreFile lists the files that are not part of a build.
 const ignoreFile = ".dockerignore"
 
+// terraformFiles are patterns of what Terraform writes while it plans and applies. A context that has its files would be
+// another one after every apply, and its image would hold the state, with all secrets in it. A rule of .dockerignore
+// may bring them back.
+var terraformFiles = []string{"**/.terraform", "**/*.tfstate", "**/*.tfstate.*"}
+
 // inlineDockerfile is the name of an inline Dockerfile in the sent context. A rule in .dockerignore hides it
 // from COPY.
 const inlineDockerfile = ".dockerfile.inline"
@@ -200,7 +205,8 @@ func written(name string, mode fs.FileMode, content string) entry {
 // finishTar writes the two empty blocks that end an archive.
 func finishTar(w io.Writer) error { return tar.NewWriter(w).Close() }
 
-// ignored reads .dockerignore after checking that the context exists.
+// ignored returns what is not part of the context: Terraform's files and those of .dockerignore. It first checks that
+// the context exists.
 func (s Spec) ignored() (*patternmatcher.PatternMatcher, error) {
 	if info, err := os.Stat(s.Context); err != nil {
 		return nil, asInvalid(err, "read build context %s", s.Context)
@@ -214,7 +220,7 @@ func (s Spec) ignored() (*patternmatcher.PatternMatcher, error) {
 	if err != nil {
 		return nil, err
 	}
-	matcher, err := patternmatcher.New(patterns)
+	matcher, err := patternmatcher.New(slices.Concat(terraformFiles, patterns))
 	if err != nil {
 		return nil, asInvalid(err, "read %s", filepath.Join(s.Context, ignoreFile))
 	}

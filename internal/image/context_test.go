@@ -69,6 +69,9 @@ func TestHashChangesWithWhatTheBuildGets(t *testing.T) {
 		"rename": func(t *testing.T, s *image.Spec) {
 			must(t, os.Rename(s.Context+"/main.txt", s.Context+"/main2.txt"))
 		},
+		"state that is wanted": func(t *testing.T, s *image.Spec) {
+			write(t, s.Context+"/secrets/public/terraform.tfstate", "{}")
+		},
 		"mode":       func(t *testing.T, s *image.Spec) { must(t, os.Chmod(s.Context+"/main.txt", 0o755)) },
 		"link":       func(t *testing.T, s *image.Spec) { must(t, os.Symlink("main.txt", s.Context+"/link")) },
 		"directory":  func(t *testing.T, s *image.Spec) { must(t, os.Mkdir(s.Context+"/empty", 0o755)) },
@@ -97,6 +100,15 @@ func TestHashKeepsWithWhatTheBuildDoesNotGet(t *testing.T) {
 	changes := map[string]func(t *testing.T, s *image.Spec){
 		"ignored file":      func(t *testing.T, s *image.Spec) { write(t, s.Context+"/debug.log", "more noise") },
 		"ignored directory": func(t *testing.T, s *image.Spec) { write(t, s.Context+"/secrets/key", "other") },
+		"Terraform's files": func(t *testing.T, s *image.Spec) {
+			for _, file := range []string{
+				".terraform/environment", ".terraform/sandbox/creating/a", "rules/.terraform/modules/modules.json",
+				"terraform.tfstate", "terraform.tfstate.backup", ".terraform.tfstate.lock.info", "rules/dev.tfstate",
+				"terraform.tfstate.d/dev/terraform.tfstate",
+			} {
+				write(t, s.Context+"/"+file, "{}")
+			}
+		},
 		"time of change": func(t *testing.T, s *image.Spec) {
 			must(t, os.Chtimes(s.Context+"/main.txt", time.Unix(1, 0), time.Unix(2, 0)))
 		},

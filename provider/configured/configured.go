@@ -50,6 +50,7 @@ type Provider struct {
 	reopenings   sync.Map // Reopening by id of the environment
 	releases     sync.Map // by id and owner of the lease
 	budgets      sync.Map // PlannedBudget by id of the environment
+	made         sync.Map // images of the current apply
 }
 
 // Reopening is what a plan does about the end of an environment.
@@ -100,6 +101,15 @@ func (p *Provider) PlannedBudget(environmentID string) (PlannedBudget, bool) {
 	noted, _ := p.budgets.Load(environmentID)
 	b, ok := noted.(PlannedBudget)
 	return b, ok
+}
+
+// Made notes what the current apply has made: the id or digest of an image, or a name that has it.
+func (p *Provider) Made(image string) { p.made.Store(image, true) }
+
+// HasMade reports whether the current apply, so far, has made it.
+func (p *Provider) HasMade(image string) bool {
+	_, ok := p.made.Load(image)
+	return ok
 }
 
 // Registry is an account's part of a registry. Its credentials are short-lived.

@@ -6,6 +6,7 @@ import (
 	"log"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,6 +60,9 @@ resource "sandbox_container_image" "test" {
 }
 `, to, source, more)
 	}
+	kept := func(source, more string) string {
+		return strings.Replace(conf("the-token", source, more), `on_destroy = "delete"`, `on_destroy = "keep"`, 1)
+	}
 	reference := value("reference",
 		knownvalue.StringRegexp(regexp.MustCompile("^"+regexp.QuoteMeta(to)+"@sha256:[0-9a-f]{64}$")))
 	has := func(n int) func() {
@@ -87,6 +91,16 @@ resource "sandbox_container_image" "test" {
 			},
 			{PreConfig: has(2), Config: conf("the-token", second, ""), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
 			{PreConfig: has(1), Config: conf("the-token", second, ""), PlanOnly: true},
+			{Config: kept(second, `tags = ["latest", "v2"]`)},
+			{PreConfig: has(2), Config: kept(first, `tags = ["latest", "v3"]`)},
+			{
+				PreConfig: func() {
+					if images := api.Images(); !slices.Contains(images, account+"/player:v2") {
+						t.Errorf("the account's registry has %v, without the tag of an image that is kept", images)
+					}
+				},
+				Config: conf("the-token", second, `tags = ["latest", "v2"]`), // removes v3
+			},
 		},
 	})
 }

@@ -194,13 +194,15 @@ func (m *Model) texts() []*types.String {
 	return []*types.String{&m.ImageID, &m.Digest, &m.Reference, &m.ContextHash, &m.Instance}
 }
 
-// forget sets values that a failed operation left unknown to null, so that Terraform can store the rest.
+// forget sets values that a failed operation left unknown to null, so that Terraform can store the rest. An image whose
+// digest is unknown is referred to by its id: without a reference, Read would take it for an imported one.
 func (m *Model) forget() {
 	for _, s := range m.texts() {
 		if s.IsUnknown() {
 			*s = types.StringNull()
 		}
 	}
+	m.setReference()
 	if m.Size.IsUnknown() {
 		m.Size = types.Int64Null()
 	}

@@ -59,6 +59,63 @@ func TestAccContainerImageThatIsPushedInPart(t *testing.T) {
 	})
 }
 
+// A failed update removes nothing: what refers to the earlier image keeps working. The next apply makes the rest. It
+// removes the earlier tag of an image that stays the same.
+func TestAccContainerImageWhoseUpdateFailsInPart(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		rules string
+		left  bool // the earlier tag, after the next apply
+	}{
+		"a new image": {"2", true}, "the same image": {"", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := providertest.New(t)
+			s := newShelf(t, w, registrytest.Options{})
+			front, refuse := refusing(t, s.Host, "/manifests/v2")
+			s.name = front + "/" + w.Name
+			dir := player(t, w.Name)
+			conf := func(tag string) string {
+				return s.named(built(w, dir, "", "push = true\non_destroy = \"delete\"\ntags = [\""+tag+"\"]\n"))
+			}
+			var id, digest string
+			resource.Test(t, resource.TestCase{
+				ProtoV6ProviderFactories: w.Providers(),
+				Steps: []resource.TestStep{
+					{Config: conf("v1"), Check: func(*terraform.State) error {
+						id, digest = onEngine(w, s.name+":v1"), s.digest("v1")
+						return nil
+					}},
+					{
+						PreConfig: func() { write(t, dir, "rules.txt", w.Name+tt.rules); refuse.Store(true) },
+						Config:    conf("v2"), ExpectError: regexp.MustCompile(`(?s)Pushing Image Failed.*:v2`),
+					},
+					{
+						PreConfig: func() {
+							if onEngine(w, s.name+":v1") != id || s.digest("v1") != digest {
+								t.Errorf("the earlier image was removed")
+							}
+							refuse.Store(false)
+						},
+						Config: conf("v2"), ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+						ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry"), value("tags", tags("v2"))},
+					},
+					{Config: conf("v2"), PlanOnly: true, PreConfig: func() {
+						if left := onEngine(w, s.name+":v1") != ""; left != tt.left {
+							t.Errorf("the engine has the earlier tag: %t", left)
+						}
+					}},
+				},
+			})
+			if tt.left {
+				builder := image.NewBuilder(func() (image.Engine, error) { return w.Docker, nil })
+				w.Must(builder.Delete(t.Context(), id))
+			}
+		})
+	}
+}
+
 // ends matches an error with these last sentences.
 func ends(cause, sentences string) *regexp.Regexp {
 	return regexp.MustCompile(said(cause, sentences) + `$`)

@@ -311,6 +311,34 @@ func TestAccContainerImageOfASource(t *testing.T) {
 	})
 }
 
+// between is what happens between plan and apply.
+type between func()
+
+func (f between) CheckPlan(context.Context, plancheck.CheckPlanRequest, *plancheck.CheckPlanResponse) {
+	f()
+}
+
+// An apply pulls the image that was planned, or none.
+func TestAccContainerImageOfATagThatMovesBeforeTheApply(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	s := newShelf(t, w, registrytest.Options{})
+	s.put(t, "stable", "first")
+	conf := s.source(s.name+":stable", "", "")
+	move := between(func() { s.put(t, "stable", "second") })
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		CheckDestroy:             removed(w, w.Name+":latest"),
+		Steps: []resource.TestStep{
+			{
+				Config: conf, ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{move}},
+				ExpectError: regexp.MustCompile(`(?s)inconsistent\s+final\s+plan.*\.digest`),
+			},
+			{Config: conf, ConfigPlanChecks: action(plancheck.ResourceActionCreate)},
+		},
+	})
+}
+
 // A source that is unknown at plan may be null at apply. An image that needs no source then stays as it is.
 func TestAccContainerImageWhoseSourceTurnsOutToBeNull(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package containerimage
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hashicorp/terraform-plugin-framework/diag"
@@ -78,6 +79,43 @@ func untagInRegistry(ctx context.Context, m *Model, tag string, c *registry.Clie
 		return nil
 	}
 	return c.DeleteTag(ctx, ref)
+}
+
+// supersedes reports whether the model has another image than an earlier one in a place of the earlier one.
+func (m *Model) supersedes(ctx context.Context, old *Model) bool {
+	return !m.ImageID.Equal(old.ImageID) || m.Push.ValueBool() && old.has(ctx, inRegistry) &&
+		!m.Digest.IsUnknown() && !m.Digest.Equal(old.Digest)
+}
+
+// stay keeps the tags and copies of the same image in the model, after an update that removed none. It warns if the
+// state loses an image.
+func (m *Model) stay(ctx context.Context, state *Model, had []string) diag.Diagnostics {
+	if m.supersedes(ctx, state) {
+		if m.OnDestroy.ValueString() == onDestroyKeep {
+			return nil
+		}
+		return diag.Diagnostics{diag.NewWarningDiagnostic(
+			fmt.Sprintf("Superseded Image Of %s Stays", m.Name.ValueString()), fmt.Sprintf(
+				"The new image is incomplete, so nothing was removed of %s, which it supersedes: what refers to that keeps "+
+					"working. Terraform's state no longer has it, and no plan removes it: remove it by hand once nothing uses it.",
+				state.Reference.ValueString()))}
+	}
+	done, diags := m.tags(ctx)
+	diags.Append(m.setTags(ctx, union(done, had))...)
+	if m.Digest.Equal(state.Digest) {
+		now, d := elements(ctx, m.Copies)
+		diags.Append(d...)
+		before, d := elements(ctx, state.Copies)
+		diags.Append(d...)
+		set, d := setOf(ctx, union(now, before))
+		diags.Append(d...)
+		m.Copies = set
+	}
+	return diags
+}
+
+func union(a, b []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(slices.Concat(a, b))))
 }
 
 // supersede applies on_destroy to the image that a new one has replaced. Sandboxes that run it keep it.

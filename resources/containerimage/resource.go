@@ -86,6 +86,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	if made {
 		m.forget()
+		r.note(ctx, &m)
 		resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 	}
 }
@@ -156,7 +157,8 @@ func (r *Resource) adopt(ctx context.Context, m *Model) (gone bool, diags diag.D
 	return false, diags, nil
 }
 
-// Update makes the image if it changes, then moves the tags, and then removes the replaced image.
+// Update makes the image if it changes, then moves the tags, and then removes the replaced image. It removes nothing if
+// it could not make all of the new one: what refers to the replaced image still needs it.
 func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp *resource.UpdateResponse) {
 	var m, state, config Model
 	resp.Diagnostics.Append(req.Plan.Get(ctx, &m)...)
@@ -176,14 +178,19 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	defer cancel()
 	made, diags := r.make(ctx, &m, &state, &config)
 	resp.Diagnostics.Append(diags...)
-	if !made {
+	switch {
+	case !made:
 		return
+	case diags.HasError():
+		resp.Diagnostics.Append(m.stay(ctx, &state, had)...)
+	default:
+		resp.Diagnostics.Append(r.leave(ctx, &m, &state, &config, had, want)...)
 	}
-	resp.Diagnostics.Append(r.leave(ctx, &m, &state, &config, had, want)...)
 	if !resp.Diagnostics.HasError() {
 		resp.Diagnostics.Append(r.prune(ctx, &m, &config)...)
 	}
 	m.forget()
+	r.note(ctx, &m)
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
@@ -202,7 +209,10 @@ func (r *Resource) leave(ctx context.Context, m, state, config *Model, had, want
 	if !m.Push.ValueBool() { // pushed copies stay
 		state = engine
 	}
-	superseded := !m.ImageID.Equal(state.ImageID) || !m.Digest.Equal(state.Digest)
+	superseded := m.supersedes(ctx, state)
+	if superseded && m.OnDestroy.ValueString() == onDestroyKeep {
+		return diags
+	}
 	failed := tagStays
 	if superseded {
 		failed = supersededStays(onEngine)
@@ -234,7 +244,8 @@ func split(wanted, there []string) (kept, lost []string) {
 	return kept, lost
 }
 
-// Delete applies on_destroy.
+// Delete applies on_destroy. What the same apply has made again stays: with create_before_destroy, the image that
+// replaces this one may equal it.
 func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp *resource.DeleteResponse) {
 	var m Model
 	resp.Diagnostics.Append(req.State.Get(ctx, &m)...)
@@ -259,10 +270,11 @@ func (r *Resource) Delete(ctx context.Context, req resource.DeleteRequest, resp 
 		return
 	}
 	if m.OnDestroy.ValueString() == onDestroyDelete {
-		resp.Diagnostics.Append(r.destroy(ctx, &m, c)...)
-		return
+		gone, again := r.divide(ctx, &m)
+		resp.Diagnostics.Append(r.destroy(ctx, gone, c)...)
+		m = *again
 	}
-	_, diags = r.untag(ctx, &m, tags, c, destroyFailed)
+	_, diags = r.untag(ctx, &m, r.left(&m, tags), c, destroyFailed)
 	resp.Diagnostics.Append(diags...)
 	if !diags.HasError() && m.has(ctx, onEngine) { // without tags, only a digest keeps it
 		resp.Diagnostics.Append(r.unname(ctx, &m)...)

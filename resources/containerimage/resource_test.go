@@ -19,6 +19,8 @@ import (
 	"github.com/hashicorp/terraform-plugin-testing/tfjsonpath"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/dockerapi"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/image/registry/registrytest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 )
 
@@ -274,6 +276,47 @@ func TestAccContainerImageOnDestroy(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// A superseded image that is kept has its tags: only those that the new image has move.
+func TestAccContainerImageThatIsKept(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	s := newShelf(t, w, registrytest.Options{})
+	dir := player(t, w.Name)
+	conf := func(tags string) string {
+		return s.named(built(w, dir, "", "push = true\nkeep_tags = 10\non_destroy = \"keep\"\ntags = "+tags+"\n"))
+	}
+	var ids, digests [2]string
+	look := func(i int, tag string) resource.TestCheckFunc {
+		return func(*terraform.State) error {
+			ids[i], digests[i] = onEngine(w, s.name+":"+tag), s.digest(tag)
+			return nil
+		}
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: conf(`["latest", "v1"]`), Check: look(0, "v1")},
+			{
+				PreConfig: func() { write(t, dir, "rules.txt", w.Name+" 2") }, Config: conf(`["latest", "v2", "v2.0"]`),
+				Check: look(1, "v2"),
+			},
+			{Config: conf(`["latest", "v2"]`)}, // the same image, without a tag
+		},
+	})
+	for tag, i := range map[string]int{"v1": 0, "v2": 1, "latest": 1} {
+		if ids[i] == "" || onEngine(w, s.name+":"+tag) != ids[i] || digests[i] == "" || s.digest(tag) != digests[i] {
+			t.Errorf("%s does not point to its image", tag)
+		}
+	}
+	if ids[0] == ids[1] || onEngine(w, s.name+":v2.0") != "" {
+		t.Errorf("two images, and not v2.0: %v", ids)
+	}
+	builder := image.NewBuilder(func() (image.Engine, error) { return w.Docker, nil })
+	for _, id := range ids {
+		w.Must(builder.Delete(t.Context(), id))
 	}
 }
 

@@ -45,10 +45,13 @@ func (r *Resource) Schema(ctx context.Context, _ resource.SchemaRequest, resp *r
 			"move once the new image is built. Running sandboxes keep the old image.\n\n" +
 			"The hash covers the Dockerfile, the build arguments, target, platform and labels, and the path, mode and " +
 			"content of every file that `.dockerignore` does not exclude. It does not cover times, owners or base images: " +
-			"pin base images by digest.\n\n" +
-			"The apply builds the context that was planned. If a file changes between plan and apply, nothing is built and " +
-			"the apply fails. Terraform then reports an inconsistent final plan for `context_hash`; for a later change the " +
-			"provider reports the error. Plan again in both cases.\n\n" +
+			"pin base images by digest. Terraform's own files, `.terraform`, `*.tfstate` and `*.tfstate.*` in any directory, " +
+			"are excluded as if `.dockerignore` began with them: a later line such as `!testdata/a.tfstate` includes one. " +
+			"Exclude a saved plan in the context yourself.\n\n" +
+			"The apply makes the image that was planned. If a file of the context changes between plan and apply, or the tag " +
+			"of a `source` moves, nothing is made and the apply fails. Terraform then reports an inconsistent final plan for " +
+			"`context_hash` or `digest`; for a later change of a file the provider reports the error. Plan again in all " +
+			"cases. A `source` with a digest in its `reference` does not move.\n\n" +
 			"BuildKit builds the image where the engine has it, otherwise the classic builder.",
 		Attributes: attributes(),
 		Blocks: map[string]schema.Block{
@@ -156,7 +159,7 @@ func buildAttribute() schema.Attribute {
 		Attributes: map[string]schema.Attribute{
 			"context": schema.StringAttribute{
 				MarkdownDescription: "Directory that is sent to the engine, such as `\"${path.module}/player\"`. Files in " +
-					"`.dockerignore` are left out. Changed in place.",
+					"`.dockerignore`, and Terraform's own, are left out. Changed in place.",
 				Required:   true,
 				Validators: []validator.String{given.Text{}},
 			},

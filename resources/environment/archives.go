@@ -76,25 +76,22 @@ func (r *Resource) checkArchives(ctx context.Context, m *Model) (diags diag.Diag
 	return diags
 }
 
-// expandArchives assumes that unknown values are valid.
-func (m *Model) expandArchives(ctx context.Context, diags *diag.Diagnostics) (archives []sandbox.Archive) {
+// expandArchives puts assumed in place of an unknown credential. It assumes that other unknown values are valid.
+func (m *Model) expandArchives(ctx context.Context, assumed string,
+	diags *diag.Diagnostics) (archives []sandbox.Archive) {
 	for _, b := range collection.Elements[Archive](ctx, m.Archives, diags) {
-		a := sandbox.Archive{
+		archives = append(archives, sandbox.Archive{
 			URL:    orAssumed(b.URL, "https://unknown.invalid/unknown"),
 			SHA256: orAssumed(b.SHA256, fmt.Sprintf("%064x", 0)), Target: orAssumed(b.Target, "/workspace"),
-			Credential: b.Credential.ValueString(), Header: b.Header.ValueString(),
-		}
-		if b.Credential.IsUnknown() {
-			a.Credential = m.assumedSecret()
-		}
-		archives = append(archives, a)
+			Credential: orAssumed(b.Credential, assumed), Header: b.Header.ValueString(),
+		})
 	}
 	return archives
 }
 
 // flattenArchives keeps the model's list if it matches the environment.
 func (m *Model) flattenArchives(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
-	now := sandbox.EnvironmentSpec{Archives: m.expandArchives(ctx, diags)}.WithDefaults().Archives
+	now := sandbox.EnvironmentSpec{Archives: m.expandArchives(ctx, "", diags)}.WithDefaults().Archives
 	if slices.Equal(now, spec.Archives) {
 		return
 	}

@@ -172,7 +172,9 @@ func (m *Model) expandCompanions(ctx context.Context, diags *diag.Diagnostics) s
 			Restart:     sandbox.CompanionRestart(orAssumed(c.Restart, "")),
 		}
 		for _, secret := range collection.Strings(ctx, c.Secrets, diags) {
-			companion.Secrets = append(companion.Secrets, orAssumed(secret, append(m.secretNames(), "unknown")[0]))
+			if !secret.IsUnknown() {
+				companion.Secrets = append(companion.Secrets, secret.ValueString())
+			}
 		}
 		all[name] = companion
 	}

@@ -125,7 +125,7 @@ func (c *Confinement) expand() sandbox.Confinement {
 	}
 	return sandbox.Confinement{
 		User:      c.User.ValueString(),
-		AllowRoot: c.AllowRoot.ValueBool() || c.AllowRoot.IsUnknown(), // an unknown value may be valid
+		AllowRoot: c.AllowRoot.ValueBool() || c.AllowRoot.IsUnknown() && c.User.ValueString() != "", // it may allow the user
 		Runtime:   c.Runtime.ValueString(), SeccompProfile: c.SeccompProfile.ValueString(),
 		TmpMB: c.TmpMB.ValueInt64(), RunMB: c.RunMB.ValueInt64(), OpenFiles: c.OpenFiles.ValueInt64(),
 		DiskLimit: sandbox.DiskLimit(c.DiskLimit.ValueString()),

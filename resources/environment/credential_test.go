@@ -143,3 +143,54 @@ resource "sandbox_environment" "test" {
 		Steps:                    steps,
 	})
 }
+
+// Which secrets are credentials, and whether the network is restricted, may be unknown while Terraform validates.
+func TestAccEnvironmentCredentialsFromVariables(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	r := w.Reconciler()
+	const network = "mode = var.mode\n    allow = [\"github.com\"]\n    credentials = { \"github.com\" = { secret = \"api_key\" } }"
+	configuration := func(secrets string) string {
+		return r.Configuration + strings.Replace(minimal(w, `
+  secrets = `+secrets+`
+  llm = {
+    main = {
+      api        = "openai"
+      credential = var.key
+      models     = { "test" = { input_usd_per_million = "1", output_usd_per_million = "1" } }
+    }
+  }
+  companions = { db = { image = "`+w.Image+`", secrets = [var.db_secret] } }
+`), `mode = "none"`, network, 1) + `
+variable "secrets" { type = map(string) }
+variable "key" { type = string }
+variable "db_secret" { type = string }
+variable "mode" { type = string }
+`
+	}
+	variables := config.Variables{
+		"secrets": config.MapVariable(map[string]config.Variable{
+			"api_key": config.StringVariable("a"), "db_password": config.StringVariable("b"),
+		}),
+		"key": config.StringVariable("api_key"), "db_secret": config.StringVariable("db_password"),
+		"mode": config.StringVariable("restricted"),
+	}
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		TerraformVersionChecks:   []tfversion.TerraformVersionCheck{tfversion.SkipBelow(tfversion.Version1_11_0)},
+		CheckDestroy:             destroyed(w, w.Name),
+		Steps: []resource.TestStep{
+			{
+				Config:          configuration("{ for name, value in var.secrets : name => { value_wo = value, value_wo_version = 1 } }"),
+				ConfigVariables: variables,
+			},
+			{
+				Config: configuration(`{
+    api_key     = { value_wo = "a", value_wo_version = 1 }
+    db_password = { value_wo = "b", value_wo_version = 1 }
+  }`),
+				ConfigVariables: variables, PlanOnly: true,
+			},
+		},
+	})
+}

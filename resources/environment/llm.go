@@ -151,8 +151,9 @@ func llmLimitsAttribute(description string) schema.SingleNestedAttribute {
 	}
 }
 
-// expandLLM returns the known routes. It assumes that unknown values are valid.
-func (m *Model) expandLLM(ctx context.Context, diags *diag.Diagnostics) map[string]sandbox.LLMRoute {
+// expandLLM returns the known routes, with assumed in place of an unknown credential. It assumes that other unknown
+// values are valid.
+func (m *Model) expandLLM(ctx context.Context, assumed string, diags *diag.Diagnostics) map[string]sandbox.LLMRoute {
 	if len(m.LLM.Elements()) == 0 {
 		return nil
 	}
@@ -161,15 +162,12 @@ func (m *Model) expandLLM(ctx context.Context, diags *diag.Diagnostics) map[stri
 		route := sandbox.LLMRoute{
 			API:           sandbox.LLMAPI(orAssumed(r.API, string(sandbox.LLMOpenAI))),
 			Upstream:      r.Upstream.ValueString(),
-			Credential:    r.Credential.ValueString(),
+			Credential:    orAssumed(r.Credential, assumed),
 			PriceSource:   r.PriceSource.ValueString(),
 			PricesAsOf:    r.PricesAsOf.ValueString(),
 			LeaseLimits:   expandLLMLimits(ctx, r.LeaseLimits, diags),
 			MonthlyLimits: expandLLMLimits(ctx, r.MonthlyLimits, diags),
 			Models:        make(map[string]sandbox.LLMModel),
-		}
-		if r.Credential.IsUnknown() {
-			route.Credential = append(m.secretNames(), "unknown")[0]
 		}
 		for model, e := range collection.Objects[LLMModel](ctx, r.Models, diags) {
 			route.Models[model] = sandbox.LLMModel{
@@ -213,7 +211,7 @@ func pointerUSD(of types.String) *sandbox.NanoUSD {
 
 // flattenLLM keeps the model's routes if they match the environment.
 func (m *Model) flattenLLM(ctx context.Context, spec sandbox.EnvironmentSpec, diags *diag.Diagnostics) {
-	now := sandbox.EnvironmentSpec{LLM: m.expandLLM(ctx, diags)}.WithDefaults()
+	now := sandbox.EnvironmentSpec{LLM: m.expandLLM(ctx, "", diags)}.WithDefaults()
 	if !m.LLM.IsUnknown() && reflect.DeepEqual(now.LLM, spec.LLM) {
 		return
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-framework-validators/setvalidator"
 	"github.com/hashicorp/terraform-plugin-framework-validators/stringvalidator"
+	"github.com/hashicorp/terraform-plugin-framework/attr"
 	"github.com/hashicorp/terraform-plugin-framework/diag"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema"
 	"github.com/hashicorp/terraform-plugin-framework/resource/schema/stringdefault"
@@ -151,7 +152,7 @@ func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpe
 	if n.Mode.IsNull() { // the schema's default, whatever the backend's default without a network is
 		spec.Network = sandbox.NetworkRestricted
 	}
-	if n.Allow.IsNull() && n.PrivateCIDRs.IsNull() && n.Credentials.IsNull() && n.Authorities.IsNull() {
+	if n.egress() == "" {
 		return diags
 	}
 	e := sandbox.DefaultEgress()
@@ -168,17 +169,21 @@ func expandNetwork(ctx context.Context, n *Network, spec *sandbox.EnvironmentSpe
 	return diags
 }
 
-// egress names the first attribute that only mode = "restricted" may have.
+// egress names the first attribute that only mode = "restricted" may have. It returns "" if there is none: an unknown
+// attribute may become null.
 func (n *Network) egress() string {
+	set := func(v attr.Value) bool { return !v.IsNull() && !v.IsUnknown() }
 	switch {
-	case !n.Allow.IsNull():
+	case set(n.Allow):
 		return "egress.allow"
-	case !n.PrivateCIDRs.IsNull():
+	case set(n.PrivateCIDRs):
 		return "egress.private_cidrs"
-	case !n.Credentials.IsNull():
+	case set(n.Credentials):
 		return "egress.credentials"
-	default:
+	case set(n.Authorities):
 		return "egress.authorities"
+	default:
+		return ""
 	}
 }
 

@@ -107,6 +107,7 @@ func (r *Resource) Create(ctx context.Context, req resource.CreateRequest, resp 
 	}
 	resp.Diagnostics.Append(news.See(ctx, resp.Private, r.Provider.Now())...)
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
+	m.Drift = flattenDrift(nil) // as planned, even if the backend does not answer; the next Read corrects it
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 
@@ -283,9 +284,10 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 	}
 	planned := m
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
-	// A game may end between plan and apply, and a change of the backend changes the instance. The state gets the
-	// planned values; the next Read corrects them.
+	// A game may end between plan and apply, a change of the backend changes the instance, and a backend that does not
+	// answer leaves earlier drift. The state gets the planned values; the next Read corrects them.
 	m.Status, m.EndedBy, m.EndedAt, m.Instance = planned.Status, planned.EndedBy, planned.EndedAt, planned.Instance
+	m.Drift = planned.Drift
 	resp.Diagnostics.Append(resp.State.Set(ctx, &m)...)
 }
 

@@ -80,16 +80,17 @@ func (m *Model) secretNames() []string {
 	return slices.Sorted(maps.Keys(m.Secrets.Elements()))
 }
 
-// assumedSecret returns a valid secret name to replace an unknown one, or "" if there are no secrets.
-func (m *Model) assumedSecret() string {
-	switch names := m.secretNames(); {
-	case len(names) > 0:
-		return names[0]
-	case m.Secrets.IsUnknown():
+// assumedSecret returns a valid name for an unknown credential, or "" if there is none. A companion's secret is not
+// valid: no companion gets a credential.
+func (m *Model) assumedSecret(companions sandbox.Companions) string {
+	if m.Secrets.IsUnknown() {
 		return "unknown"
-	default:
-		return ""
 	}
+	free := m.secretNames()
+	for _, c := range companions {
+		free = slices.DeleteFunc(free, func(name string) bool { return slices.Contains(c.Secrets, name) })
+	}
+	return append(free, "")[0]
 }
 
 // expandSecrets returns the known secrets of a map by name. The schema refuses null elements.

@@ -66,6 +66,9 @@ func request(ctx context.Context, m Model) (sandbox.PutEnvironment, diag.Diagnos
 	if m.Image.IsUnknown() {
 		put.Image = "unknown"
 	}
+	if m.Network != nil && m.Network.Mode.IsUnknown() {
+		put.Network = sandbox.NetworkRestricted // the other network settings need it
+	}
 	if m.Secrets.IsUnknown() {
 		put.Secrets = put.Credentials()
 		if w := put.Workspace; w != nil && w.Git != nil && w.Git.Credential != "" {
@@ -84,13 +87,12 @@ func request(ctx context.Context, m Model) (sandbox.PutEnvironment, diag.Diagnos
 			}
 		}
 	}
-	if m.Network != nil && m.Network.Mode.IsUnknown() {
-		put.Network = sandbox.NetworkRestricted // the other network settings need it
-	}
 	if m.Network != nil && put.Egress != nil && (m.Network.Allow.IsUnknown() ||
 		slices.ContainsFunc(m.Network.Allow.Elements(), attr.Value.IsUnknown)) {
-		for host := range put.Egress.Credentials { // one of the unknown values may allow it
-			put.Egress.Allow = append(put.Egress.Allow, sandbox.EgressRule{Host: host})
+		for host := range put.Egress.Credentials { // one of the unknown values may allow it, on any port
+			put.Egress.Allow = append(slices.DeleteFunc(put.Egress.Allow, func(r sandbox.EgressRule) bool {
+				return strings.EqualFold(r.Host, host)
+			}), sandbox.EgressRule{Host: host})
 		}
 	}
 	return put, diags

@@ -123,34 +123,50 @@ func (r *Resource) checkWorkspace(m *Model) (diags diag.Diagnostics) {
 	return diags
 }
 
-// expandWorkspace assumes that unknown values are valid.
-func (m *Model) expandWorkspace() *sandbox.Workspace {
-	w := m.Workspace
-	if w == nil {
+// unknown reports whether the whole workspace may be unknown (spread.Plan).
+func (w *Workspace) unknown() bool {
+	return w.Branch.IsUnknown() && w.Path.IsUnknown() && w.PushPrefix.IsUnknown() && w.OnEnd.IsUnknown() &&
+		(w.Git == nil || w.Git.URL.IsUnknown())
+}
+
+// expand returns nil while all of it is unknown. It puts assumed in place of an unknown credential, and assumes that
+// other unknown values are valid.
+func (w *Workspace) expand(assumed string) *sandbox.Workspace {
+	if w == nil || w.unknown() {
 		return nil
 	}
-	workspace := &sandbox.Workspace{Branch: w.Branch.ValueString(), Path: w.Path.ValueString(),
-		PushPrefix: w.PushPrefix.ValueString(), OnEnd: sandbox.WorkspaceEnd(w.OnEnd.ValueString())}
-	if workspace.PushPrefix == "" && w.PushPrefix.IsUnknown() {
-		workspace.PushPrefix = "unknown/"
+	workspace := &sandbox.Workspace{
+		Git: w.Git.expand(), Branch: w.Branch.ValueString(), PushPrefix: orAssumed(w.PushPrefix, "unknown/"),
+		OnEnd: sandbox.WorkspaceEnd(w.OnEnd.ValueString()), Path: orAssumed(w.Path, "/workspace/unknown-repository"),
 	}
-	if g := w.Git; g != nil {
-		workspace.Git = &sandbox.GitSource{
-			URL: orAssumed(g.URL, "https://unknown.invalid/unknown"), Ref: g.Ref.ValueString(), Depth: g.Depth.ValueInt64(),
-			Submodules: g.Submodules.ValueBool(), Credential: g.Credential.ValueString(), Username: g.Username.ValueString(),
-			KnownHosts: g.KnownHosts.ValueString(),
-		}
-		if g.Credential.IsUnknown() && !workspace.Git.IsLocal() {
-			workspace.Git.Credential = m.assumedSecret()
-		}
+	if git := workspace.Git; git != nil && git.IsLocal() { // it has no server to push to or to log in to
+		workspace.PushPrefix = w.PushPrefix.ValueString()
+	} else if git != nil && w.Git.Credential.IsUnknown() {
+		git.Credential = assumed
 	}
 	return workspace
+}
+
+// expand leaves an unknown credential out. Known hosts of an unknown URL tell that it is one of ssh.
+func (g *GitSource) expand() *sandbox.GitSource {
+	if g == nil {
+		return nil
+	}
+	url := "https://unknown.invalid/unknown-repository"
+	if g.KnownHosts.ValueString() != "" {
+		url = "ssh://git@unknown.invalid/unknown-repository"
+	}
+	return &sandbox.GitSource{
+		URL: orAssumed(g.URL, url), Ref: g.Ref.ValueString(), Depth: g.Depth.ValueInt64(),
+		Submodules: g.Submodules.ValueBool(), Credential: g.Credential.ValueString(), Username: g.Username.ValueString(),
+		KnownHosts: g.KnownHosts.ValueString(),
+	}
 }
 
 // flattenWorkspace keeps the model's workspace if it matches the environment.
 func (m *Model) flattenWorkspace(spec sandbox.EnvironmentSpec) {
 	is := spec.WithDefaults().Workspace
-	now := sandbox.EnvironmentSpec{Workspace: m.expandWorkspace()}.WithDefaults().Workspace
+	now := sandbox.EnvironmentSpec{Workspace: m.Workspace.expand("")}.WithDefaults().Workspace
 	if reflect.DeepEqual(now, is) {
 		return
 	}

@@ -1,4 +1,5 @@
-# Pulled from a registry and pinned: sandboxes run the digest that the tag had at plan.
+# Pulled from a registry and pinned to the digest that the tag has at plan. If the tag moves before the apply, the
+# apply fails: plan again.
 resource "sandbox_container_image" "base" {
   name = "examples/base"
 
