@@ -25,6 +25,10 @@
       this.store.end(1, Date.now(), "kill", 0);
       await this.forget();
     },
+    // drop removes the sandbox, and leaves its container.
+    async drop() {
+      this.store.remove(Date.now());
+    },
     // settled fails while the copy lacks something.
     async settled() {
       if (this.store.owes()) throw new Error("the copy is older than its state");

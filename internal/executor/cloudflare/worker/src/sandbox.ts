@@ -213,6 +213,7 @@ export class Sandbox extends DurableObject<Env> {
     this.uses.flush();
     const due = this.due();
     if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
+    if (this.store.row() === null) await this.box.stop("start_failed"); // a container without its sandbox
     if ((this.store.row()?.used_at ?? 0) > Date.now() - 2 * this.pace.check) this.store.owe();
     if (this.ended(Date.now()) === "its deadline") {
       this.store.forgetSecrets();
@@ -238,13 +239,16 @@ export class Sandbox extends DurableObject<Env> {
       if (row === null) this.store.create(nameOf(path), settings, Date.now());
       this.store.owe();
       await this.box.stop("start_failed");
-      try {
-        // D1 gets the sandbox's row while the container starts, so that no list misses it.
-        await Promise.all([this.start(path, row?.settings ?? settings), this.mustTell()]);
-      } catch (error) {
+      // D1 gets the sandbox's row while the container starts, so that no list misses it. The turn lasts until both have
+      // ended.
+      const both = await Promise.allSettled([this.start(path, row?.settings ?? settings), this.mustTell()]);
+      const failed = both.find((each) => each.status === "rejected");
+      if (failed !== undefined) {
+        // The start may have succeeded, but without its row in D1 no list has the container.
+        await this.box.stop("start_failed");
         // After a permanent failure the sandbox stays until its kill. After any other, a retry creates it again.
-        if (asFailure(error).code !== "failed") await this.forget();
-        throw error;
+        if (asFailure(failed.reason).code !== "failed") await this.forget();
+        throw failed.reason;
       }
       this.store.setReady();
       await this.tell();
