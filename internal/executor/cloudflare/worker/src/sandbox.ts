@@ -157,7 +157,8 @@ export class Sandbox extends DurableObject<Env> {
     const row = this.store.row();
     if (!row?.settings.llm) return;
     await this.calls.close(why);
-    const dead = why === killed || this.ended(Date.now()) !== null;
+    // After its ttl a renewal may let it start again, and it must not forget then what its lease has spent.
+    const dead = why === killed || this.ended(Date.now()) === "its deadline";
     const tidy = dead ? this.calls.remove(whoIs(row)) : this.calls.tidy(whoIs(row));
     await tidy.catch((error: unknown) => console.error(`settle calls of models: ${text(error)}`));
   }
@@ -307,7 +308,10 @@ export class Sandbox extends DurableObject<Env> {
 
   // purge removes the sandbox if it was never killed, and then all its records.
   private async purge(): Promise<void> {
-    if (this.store.row() !== null) await this.forget();
+    if (this.store.row() !== null) {
+      await this.endCalls(killed);
+      await this.forget();
+    }
     this.store.purge();
   }
 
