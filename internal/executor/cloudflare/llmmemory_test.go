@@ -17,7 +17,8 @@ func paddedCall(size int, x wish) string {
 	whole := body(false, x)
 	at := strings.Index(whole, content) + len(content)
 	return fmt.Sprintf(`{
-		printf 'POST /llm/main/v1/chat/completions HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\nContent-Length: %d\r\n\r\n'
+		printf 'POST /llm/main/v1/chat/completions HTTP/1.1\r\nHost: llm.sandbox.internal\r\nConnection: close\r\n'
+		printf 'Content-Length: %d\r\n\r\n'
 		sleep 5
 		printf '%%s' '%s'; head -c %d /dev/zero | tr '\0' a; printf '%%s' '%s'
 	} | nc -w 100 llm.sandbox.internal 80; true`, size, whole[:at], size-len(whole), whole[at:])
@@ -47,7 +48,8 @@ func TestCallsOnCloudflareHoldBoundedMemory(t *testing.T) {
 	const calls, most = 160, 128
 	before := len(k.upstream.got())
 	waits.Hang = true
-	k.sh(k.h, fmt.Sprintf(`for i in $(seq %d); do (%s) >/workspace/small-$i 2>&1 </dev/null & done`, calls, paddedCall(1000, waits)))
+	k.sh(k.h, fmt.Sprintf(`for i in $(seq %d); do (%s) >/workspace/small-$i 2>&1 </dev/null & done`, calls,
+		paddedCall(1000, waits)))
 	testwait.NoError(t, patience, "each call is refused or reaches the upstream", func() error {
 		sent, refused := len(k.upstream.got())-before, k.count(fmt.Sprintf("grep -l '%s' /workspace/small-*", busy))
 		if sent > most {

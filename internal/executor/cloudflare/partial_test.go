@@ -165,7 +165,8 @@ func TestAWorkerThatIsDeletedElsewhereIsForgotten(t *testing.T) {
 	now := time.Now()
 	x := stubExecutorAt(t, d, func() time.Time { return now })
 	of := func(environment string) driver.Handle {
-		return driver.Handle{LedgerID: stubLedger, EnvironmentID: environment, Instance: "account", SandboxID: "of-" + environment}
+		id := "of-" + environment
+		return driver.Handle{LedgerID: stubLedger, EnvironmentID: environment, Instance: "account", SandboxID: id}
 	}
 	for _, environment := range []string{"well", "bad"} {
 		if _, err := x.Inspect(t.Context(), of(environment)); err != nil {
