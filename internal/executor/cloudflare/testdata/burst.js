@@ -16,7 +16,7 @@
       this.store.create(name, settings, Date.now());
       this.store.owe();
       await this.mustTell();
-      this.store.begin(Date.now());
+      this.store.begin(Date.now(), "");
       this.store.owe();
       this.store.setReady();
       await this.mustTell();

@@ -62,7 +62,7 @@ export class Sandbox extends DurableObject<Env> {
     });
     this.store = new Store(this.rows);
     this.pace = timesOf(env.CHECK_MS);
-    this.box = new Box(ctx.container, this.store, Date.now, this.pace, () => this.outbound());
+    this.box = new Box(ctx.container, this.store, Date.now, this.pace, env.SIZE ?? "", () => this.outbound());
     this.key = new Key(this.rows);
     this.uses = new Uses(this.store, Date.now, (result) => this.checkpoint(result), () => this.disconnected());
     this.channels = new Channels(ctx.container, this.key, this.uses, (p) => this.ctx.waitUntil(p));

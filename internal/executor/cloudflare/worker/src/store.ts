@@ -23,6 +23,8 @@ export interface Period {
   memory_bytes: number;
   pids: number;
   read_at: number;
+  // size is the variable SIZE at the start; "" if the container has the size of the sandbox's creation.
+  size: string;
 }
 
 // Usage is what a container uses, as its guest reports it.
@@ -70,8 +72,10 @@ export function makeTables(sql: SqlStorage): void {
     restored INTEGER NOT NULL DEFAULT 0)`);
   sql.exec(`CREATE TABLE IF NOT EXISTS periods (
     incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0,
-    alive_at INTEGER NOT NULL DEFAULT 0, memory_bytes INTEGER NOT NULL DEFAULT 0, pids INTEGER NOT NULL DEFAULT 0, read_at INTEGER NOT NULL DEFAULT 0)`);
+    alive_at INTEGER NOT NULL DEFAULT 0, memory_bytes INTEGER NOT NULL DEFAULT 0, pids INTEGER NOT NULL DEFAULT 0, read_at INTEGER NOT NULL DEFAULT 0,
+    size TEXT NOT NULL DEFAULT '')`);
   for (const column of ["alive_at", "memory_bytes", "pids", "read_at"]) addColumn(sql, "periods", column, "INTEGER NOT NULL DEFAULT 0");
+  addColumn(sql, "periods", "size", "TEXT NOT NULL DEFAULT ''");
   // restored is the last period whose container has got its /data. Those of an older Worker count.
   const added = addColumn(sql, "sandbox", "restored", "INTEGER NOT NULL DEFAULT 0");
   if (added) sql.exec(`UPDATE sandbox SET restored = coalesce((SELECT max(incarnation) FROM periods), 0)`);
@@ -232,9 +236,9 @@ export class Store {
   }
 
   // begin records a start and returns its number.
-  begin(now: number): number {
+  begin(now: number, size: string): number {
     const incarnation = (this.lastPeriod()?.incarnation ?? 0) + 1;
-    this.sql.exec(`INSERT INTO periods (incarnation, started_at) VALUES (?, ?)`, incarnation, now);
+    this.sql.exec(`INSERT INTO periods (incarnation, started_at, size) VALUES (?, ?, ?)`, incarnation, now, size);
     return incarnation;
   }
 
