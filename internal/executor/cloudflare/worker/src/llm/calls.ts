@@ -65,12 +65,20 @@ interface Exchange {
   ended: boolean;
 }
 
+// End is the end of a call for the journal. counted is the number of tokens that count towards limits.
+interface End {
+  ledger: string;
+  call: Call;
+  counted: number;
+  x: Exchange;
+}
+
 export class Calls {
   // running has each call from its arrival until the journal has its end; null before it is recorded. If the journal has
   // a running call that is not here, an earlier object lost it.
   private readonly running = new Map<string, Exchange | null>();
-  private waiting: { ledger: string; call: Call; counted: number; x: Exchange }[] = [];
-  private flushing: Promise<void> | null = null;
+  private waiting: End[] = [];
+  private retrying: Promise<void> | null = null;
   // bodies is the sum of all loads.
   private bodies = 0;
 
@@ -287,23 +295,24 @@ export class Calls {
         [call.cost, counted] = [costOf(model, most), totalOf(most)];
       }
     }
-    this.waiting.push({ ledger, call, counted, x });
-    await this.flush();
+    const mine = { ledger, call, counted, x };
+    this.waiting.push(mine);
+    await this.write([mine]); // only this one, because the ends of many calls may come together
   }
 
-  // flush writes the waiting ends. It retries failed writes while this object lives. If this object ends first, the
-  // next one finds the calls still running in the journal, and settles them at what they reserve.
-  private async flush(): Promise<void> {
-    for (const end of [...this.waiting]) {
+  // write writes ends. It retries all failed writes while this object lives. If this object ends first, the next one
+  // finds the calls still running in the journal, and settles them at what they reserve.
+  private async write(ends: End[]): Promise<void> {
+    for (const end of ends) {
       try {
         await this.book.end(end.ledger, end.call, end.counted);
       } catch (error) {
         console.error(`record the end of a call: ${text(error)}`);
-        this.flushing ??= scheduler.wait(retryPause).then(() => {
-          this.flushing = null;
-          return this.flush();
+        this.retrying ??= scheduler.wait(retryPause).then(() => {
+          this.retrying = null;
+          return this.write([...this.waiting]);
         });
-        this.hold(this.flushing);
+        this.hold(this.retrying);
         return;
       }
       this.waiting = this.waiting.filter((other) => other !== end);
