@@ -92,7 +92,7 @@ func (c *Core) followBoot(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot) error
 			return err
 		}
 		at := max(micro.At(i.StartedAt), s.LeasedAt, counted)
-		if err := c.count(tx, s, sandbox.PhaseAwake, at); err != nil {
+		if err := c.count(tx, sized(s, i.Size), sandbox.PhaseAwake, at); err != nil {
 			return err
 		}
 	}
@@ -109,6 +109,16 @@ func (c *Core) followBoot(tx *ledger.Tx, s *ledger.Sandbox, i driver.Boot) error
 		return nil
 	}
 	return c.count(tx, s, sandbox.PhaseAsleep, micro.At(i.StoppedAt))
+}
+
+// sized returns the sandbox with the size of a boot, which is billed. A zero size is that of the sandbox.
+func sized(s *ledger.Sandbox, size sandbox.Resources) *ledger.Sandbox {
+	if size == (sandbox.Resources{}) {
+		return s
+	}
+	of := *s
+	of.MemoryMB, of.CPUMillis, of.DiskMB = size.MemoryMB, size.CPUMillis, size.DiskMB
+	return &of
 }
 
 // count begins another period of a sandbox's usage.

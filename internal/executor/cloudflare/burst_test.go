@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
@@ -37,6 +38,8 @@ func TestBursts(t *testing.T) {
 		"an older state replaces no newer one":           burstKeepsTheNewest,
 		"what an older Worker owes is written":           burstOfAnOlderWorker,
 		"a sandbox that was killed is deleted once more": burstEndsTwice,
+		"a start that D1 does not learn of is undone":    burstUndoesStarts,
+		"a container without its sandbox ends":           burstEndsStrays,
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := &burst{&world{t, server, server.Worker()}, sandbox.RandomIDs(sandbox.LedgerIDLength)}
@@ -218,4 +221,36 @@ func burstOfAnOlderWorker(b *burst) {
 	b.do("settled", 1)
 	b.do("end", 1)
 	b.wantListed(0)
+}
+
+// burstUndoesStarts: D1 fails while a container starts, and after it has started.
+func burstUndoesStarts(b *burst) {
+	for _, slow := range []string{"0", "3000"} {
+		spec := b.spec()
+		b.fault("fail=1000&slow=" + slow)
+		err := b.worker.Spawn(b.Context(), spec, cloudflare.Limits{})
+		b.fault("")
+		b.wantError(err, sandbox.Unavailable, "")
+		b.wantPeriods(spec.Handle, cloudflare.CauseStartFailed)
+		_, err = b.worker.Inspect(b.Context(), spec.Handle)
+		b.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+
+		b.must(b.worker.Spawn(b.Context(), spec, cloudflare.Limits{}))
+		if got := b.sh(spec.Handle, "echo fine"); got != "fine\n" {
+			b.Errorf("after a retry it says %q", got)
+		}
+		b.wantPeriods(spec.Handle, cloudflare.CauseStartFailed, "")
+		b.must(b.worker.Kill(b.Context(), spec.Handle))
+	}
+}
+
+func burstEndsStrays(b *burst) {
+	h := b.spawn(cloudflare.Limits{})
+	b.ledger = h.LedgerID
+	for _, act := range []string{"drop", "alarm"} {
+		if failed := b.ask(act, "id="+h.SandboxID); len(failed) > 0 {
+			b.Fatalf("%s: %s", act, failed[0])
+		}
+	}
+	b.wantPeriods(h, cloudflare.CauseStartFailed)
 }

@@ -33,6 +33,7 @@ func withFault(fault string) func(*driver.SandboxSpec) {
 // fault is what testdata/faults.js knows of a sandbox.
 type fault struct {
 	Saved    bool `json:"saved"`
+	Saves    int  `json:"saves"`    // that began
 	Restores int  `json:"restores"` // that began
 	Uploads  int  `json:"uploads"`  // that began
 	Uploaded int  `json:"uploaded"`
@@ -142,6 +143,24 @@ func TestAKillDoesNotWaitForARestore(t *testing.T) {
 	defer cancel()
 	w.must(w.worker.Kill(ctx, h))
 	w.wantPeriods(h, cloudflare.CauseSleep, cloudflare.CauseKill)
+}
+
+// TestAKillDoesNotWaitForASave: the guest may not answer, even once its container has ended.
+func TestAKillDoesNotWaitForASave(t *testing.T) {
+	t.Parallel()
+	w := faulty(t, 0)
+	h := w.spawn(cloudflare.Limits{}, withFault("mute"))
+	before, slept := w.fault(h).Saves, make(chan struct{})
+	go func() {
+		defer close(slept)
+		_ = w.worker.Sleep(t.Context(), h) // the kill ends it
+	}()
+	defer func() { <-slept }()
+	testwait.Until(t, patience, "the sleep saves /data", func() bool { return w.fault(h).Saves > before })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	w.must(w.worker.Kill(ctx, h))
+	w.wantPeriods(h, cloudflare.CauseKill)
 }
 
 // TestALateUploadLeavesNothing kills a sandbox while its /data is saved.

@@ -32,7 +32,21 @@ func testHazards(w *world) {
 		"no stop waits for the reader of a copy":                   unreadCopyStopped,
 		"no kill waits for the reader of a copy":                   unreadCopyKilled,
 		"ids in capitals lead nowhere":                             otherCase,
+		"a Worker that closes accepts no first environment":        closedUnused,
 	})
+}
+
+// closedUnused: another process may add the first environment of a ledger while this one deletes its Worker.
+func closedUnused(w *world) {
+	ref := driver.EnvironmentRef{
+		LedgerID: sandbox.RandomIDs(sandbox.LedgerIDLength), EnvironmentID: "first", Instance: w.server.Instance,
+	}
+	if closed, err := w.worker.CloseLedger(w.Context(), ref.Instance, ref.LedgerID); err != nil || !closed {
+		w.Fatalf("an unused Worker is closed: %t, %v", closed, err)
+	}
+	if closed, err := w.worker.PutEnvironment(w.Context(), ref, "image", "prepared"); err != nil || !closed {
+		w.Errorf("afterwards it is closed: %t, %v", closed, err)
+	}
 }
 
 // crash ends a sandbox's container behind the Worker's back.

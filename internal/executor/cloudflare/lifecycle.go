@@ -44,6 +44,8 @@ type Period struct {
 	CPUTime time.Duration
 	// Reading is the usage at the last alarm; zero before the first one.
 	Reading driver.Reading
+	// Size is the size of the container, if the sandbox's creation does not determine it; otherwise zero.
+	Size sandbox.Resources
 }
 
 // SandboxStatus is the status of a sandbox.
@@ -271,6 +273,7 @@ type period struct {
 	MemoryBytes int64  `json:"memory_bytes"`
 	PIDs        int64  `json:"pids"`
 	ReadAt      int64  `json:"read_at"`
+	Size        string `json:"size"`
 }
 
 func (p period) decode() Period {
@@ -278,6 +281,7 @@ func (p period) decode() Period {
 		Boot:      p.Boot,
 		StartedAt: milliseconds(p.StartedAt),
 		CPUTime:   time.Duration(p.CPU) * time.Microsecond,
+		Size:      decodeSize(p.Size),
 	}
 	if p.ReadAt != 0 {
 		used := driver.Usage{CPUTime: out.CPUTime, MemoryBytes: p.MemoryBytes, PIDs: p.PIDs}

@@ -351,6 +351,33 @@ func (k *talk) reserves(call func(want string)) {
 	}
 }
 
+// TestALeaseOnCloudflareKeepsItsLimitsPastItsTTL: a renewal lets a sandbox start again that its ttl has ended.
+func TestALeaseOnCloudflareKeepsItsLimitsPastItsTTL(t *testing.T) {
+	t.Parallel()
+	k := newTalk(t, sandbox.NetworkNone)
+	r := keyed(sandbox.LLMOpenAI)
+	r.LeaseLimits.Requests = 1
+	k.settings.Routes["main"] = r
+	k.set()
+	if said := k.ask("openai", body(false, plainly())); !strings.Contains(said, "200 OK") {
+		t.Fatalf("its first call gets %s", said)
+	}
+	renew := func(ttl time.Duration) {
+		t.Helper()
+		_, err := k.worker.Touch(t.Context(), k.h, driver.Limits{}, cloudflare.Limits{TTL: ttl})
+		k.must(err)
+	}
+	renew(time.Second)
+	if p := k.awaitStopped(k.h); p.Cause != cloudflare.CauseTTL {
+		t.Fatalf("it stopped as %+v", p)
+	}
+	renew(time.Hour)
+	k.must(k.worker.Wake(t.Context(), k.h))
+	if said := k.ask("openai", body(false, plainly())); !strings.Contains(said, "X-Sandbox-Gateway: limit_reached") {
+		t.Errorf("after its ttl and a renewal, another call gets %s", said)
+	}
+}
+
 // stall begins a call whose answer stalls after its first event, and returns once it stalls.
 func (k *talk) stall(api string) {
 	k.Helper()

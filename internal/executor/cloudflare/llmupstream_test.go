@@ -47,7 +47,7 @@ type wish struct {
 
 func newUpstream(t *testing.T) *upstream {
 	t.Helper()
-	u := &upstream{stalled: make(chan struct{}, 100), release: make(chan struct{})}
+	u := &upstream{stalled: make(chan struct{}, 1000), release: make(chan struct{})}
 	u.Server = httptest.NewServer(http.HandlerFunc(u.serve))
 	t.Cleanup(u.Close)
 	t.Cleanup(u.CloseClientConnections)

@@ -41,6 +41,10 @@ func newStub(t *testing.T, environments ...string) *stub {
 				w.WriteHeader(http.StatusInternalServerError)
 				return
 			}
+			if state == deleted {
+				http.Error(w, "<html>There is nothing here yet</html>", http.StatusNotFound)
+				return
+			}
 			if strings.HasSuffix(r.URL.Path, "/networks") {
 				s.listNetworks(w, id, state)
 				return
@@ -53,6 +57,9 @@ func newStub(t *testing.T, environments ...string) *stub {
 	}
 	return s
 }
+
+// deleted is the state of a sandbox whose Worker was deleted: Cloudflare itself answers at its address.
+const deleted = "deleted"
 
 // older is the state of a sandbox whose Worker does not support restricted networks.
 const older = "older"
@@ -76,11 +83,41 @@ func (s *stub) Account(context.Context) (string, error) { return "account", nil 
 
 func (s *stub) Doubt(string) {}
 
-func (s *stub) List(context.Context, string) ([]cloudflare.Site, error) { return s.sites, nil }
+// existing returns the deployments that were not deleted.
+func (s *stub) existing() []cloudflare.Site {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.sites), func(site cloudflare.Site) bool {
+		for environment, state := range s.state {
+			if state == deleted && site.Name == cloudflare.DeploymentName(s.ledger, environment) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+func (s *stub) List(context.Context, string) ([]cloudflare.Site, error) { return s.existing(), nil }
+
+func (s *stub) Find(_ context.Context, name string) (cloudflare.Site, error) {
+	for _, site := range s.existing() {
+		if site.Name == name {
+			return site, nil
+		}
+	}
+	return cloudflare.Site{}, sandbox.Errorf(sandbox.NotFound, "there is no deployment %s", name)
+}
 
 func stubExecutor(t *testing.T, d cloudflare.Deployer) *cloudflare.Executor {
 	t.Helper()
-	x, err := cloudflare.New(cloudflare.Config{Deployer: d, MasterKey: "the key of keys", Poll: time.Millisecond})
+	return stubExecutorAt(t, d, time.Now)
+}
+
+func stubExecutorAt(t *testing.T, d cloudflare.Deployer, now func() time.Time) *cloudflare.Executor {
+	t.Helper()
+	x, err := cloudflare.New(cloudflare.Config{
+		Deployer: d, MasterKey: "the key of keys", Poll: time.Millisecond, Now: now,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +156,42 @@ func TestAWorkerThatFailsHidesNoOthersLog(t *testing.T) {
 		driver.EnvironmentRef{LedgerID: stubLedger, EnvironmentID: "bad", Instance: "account"}); err != nil ||
 		!slices.Equal(refs, want) {
 		t.Errorf("once it answers, the logs are those of %+v, %v", refs, err)
+	}
+}
+
+// TestAWorkerThatIsDeletedElsewhereIsForgotten: its address would fail for ever.
+func TestAWorkerThatIsDeletedElsewhereIsForgotten(t *testing.T) {
+	d := newStub(t, "well", "bad")
+	now := time.Now()
+	x := stubExecutorAt(t, d, func() time.Time { return now })
+	of := func(environment string) driver.Handle {
+		id := "of-" + environment
+		return driver.Handle{LedgerID: stubLedger, EnvironmentID: environment, Instance: "account", SandboxID: id}
+	}
+	for _, environment := range []string{"well", "bad"} {
+		if _, err := x.Inspect(t.Context(), of(environment)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := x.List(t.Context(), stubLedger); err != nil {
+		t.Fatal(err)
+	}
+	d.set("bad", deleted)
+	if _, err := x.List(t.Context(), stubLedger); err == nil { // from the cached list of deployments
+		t.Error("the deleted Worker is listed")
+	}
+	now = now.Add(2 * time.Minute)
+	if list, err := x.List(t.Context(), stubLedger); err != nil || len(list) != 1 {
+		t.Errorf("a new list has %+v, %v", list, err)
+	}
+	if err := x.Kill(t.Context(), of("bad")); err != nil {
+		t.Errorf("the kill of its sandbox: %v", err)
+	}
+	if _, err := x.Inspect(t.Context(), of("bad")); sandbox.CodeOf(err) != sandbox.NotFound {
+		t.Errorf("its sandbox: %v", err)
+	}
+	if _, err := x.Inspect(t.Context(), of("well")); err != nil {
+		t.Errorf("the other sandbox: %v", err)
 	}
 }
 

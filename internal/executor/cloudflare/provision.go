@@ -3,6 +3,7 @@ package cloudflare
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -11,11 +12,12 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
-// Plain-text variables of an environment's Worker that record its image, to be read back: the environment's name for
-// it, and the prepared image.
+// Plain-text variables of an environment's Worker. The first two record its image, to be read back: the environment's
+// name for it, and the prepared image. The Worker records variableSize with each start that chooses no size.
 const (
 	variableImage    = "IMAGE"
 	variablePrepared = "IMAGE_PREPARED"
+	variableSize     = "SIZE"
 )
 
 // Check implements driver.Provisioner. Only Provision finds out whether the image exists.
@@ -124,9 +126,34 @@ func (d *Deployment) pin(p place, pinned pins, environmentID string, others ...s
 // use sets the image of a deployment, and the variables that record it. A shared Worker records images in its database.
 func (d *Deployment) use(p place, image, prepared string) {
 	d.Image = prepared
-	if !p.shared {
-		d.Variables = map[string]string{variableImage: image, variablePrepared: prepared}
+	if p.shared {
+		return
 	}
+	d.Variables = map[string]string{variableImage: image, variablePrepared: prepared}
+	if d.Policy != PolicyDurableObject {
+		d.Variables[variableSize] = encodeSize(d.Resources)
+	}
+}
+
+// startSize is the value of variableSize: the parts of a size that Cloudflare knows.
+type startSize struct {
+	MemoryMB  int64 `json:"memory_mb"`
+	CPUMillis int64 `json:"cpu_millis"`
+	DiskMB    int64 `json:"disk_mb"`
+}
+
+func encodeSize(r sandbox.Resources) string {
+	b, _ := json.Marshal(startSize{r.MemoryMB, r.CPUMillis, r.DiskMB}) // it has numbers only
+	return string(b)
+}
+
+// decodeSize returns zero Resources for "" and for what no deployment sets.
+func decodeSize(text string) sandbox.Resources {
+	var s startSize
+	if json.Unmarshal([]byte(text), &s) != nil {
+		return sandbox.Resources{}
+	}
+	return sandbox.Resources{MemoryMB: s.MemoryMB, CPUMillis: s.CPUMillis, DiskMB: s.DiskMB}
 }
 
 // imageOf returns the environment's name for a site's image. Between the changes of its Worker and of its application,

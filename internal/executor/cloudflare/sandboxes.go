@@ -173,7 +173,9 @@ func (e *Executor) Boots(ctx context.Context, h driver.Handle) ([]driver.Boot, e
 	}
 	all := make([]driver.Boot, 0, len(periods))
 	for _, p := range periods {
-		all = append(all, driver.Boot{Number: p.Boot, StartedAt: p.StartedAt, StoppedAt: p.StoppedAt, CPUTime: p.CPUTime})
+		all = append(all, driver.Boot{
+			Number: p.Boot, StartedAt: p.StartedAt, StoppedAt: p.StoppedAt, CPUTime: p.CPUTime, Size: p.Size,
+		})
 	}
 	return all, nil
 }

@@ -315,6 +315,48 @@ func (h *house) wantBilledAsRecorded(l sandbox.Lease) {
 	}
 }
 
+// TestAWokenSandboxOnCloudflareIsBilledAtItsNewSize: a change of an environment's size applies to containers that start
+// later, even to those of sandboxes that were created before.
+func TestAWokenSandboxOnCloudflareIsBilledAtItsNewSize(t *testing.T) {
+	t.Parallel()
+	h := newHouse(t)
+	h.environment("rpg-5", nil)
+	ref := h.acquire("rpg-5")
+	asleep := func(l sandbox.Lease) bool { return l.Phase == sandbox.PhaseAsleep }
+	sleep := func() sandbox.Lease {
+		t.Helper()
+		if _, err := h.service.Sleep(t.Context(), ref); err != nil {
+			t.Fatal(err)
+		}
+		return h.lease(ref, asleep)
+	}
+	h.sh(ref, "echo hello")
+	sleep()
+	basic, _ := sandbox.ResourcesOf("basic")
+	h.environment("rpg-5", func(p *sandbox.PutEnvironment) { p.Resources = basic })
+	h.sh(ref, "echo hello") // it wakes the sandbox
+	l := sleep()
+
+	info, err := h.service.Ledger(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran, err := h.executor().Boots(t.Context(),
+		driver.Handle{LedgerID: info.ID, EnvironmentID: "rpg-5", SandboxID: l.SandboxID, Instance: h.account.ID})
+	if err != nil || len(ran) != 2 {
+		t.Fatalf("it is recorded to have run %+v: %v", ran, err)
+	}
+	var want sandbox.NanoUSD
+	for i, size := range []sandbox.Resources{lite(t), basic} {
+		want += pricing.Charge(info.PriceBooks[sandbox.Cloudflare], size, ran[i].StoppedAt.Sub(ran[i].StartedAt), 0,
+			ran[i].CPUTime).Total()
+	}
+	report, err := h.service.Costs(t.Context(), sandbox.CostQuery{})
+	if err != nil || len(report.Rows) != 1 || report.Rows[0].Gross != want {
+		t.Errorf("it cost %+v, and the records %+v come to %s: %v", report.Rows, ran, want, err)
+	}
+}
+
 // TestASilentRestartOnCloudflareIsAFinding crashes a container and starts it again, with an empty disk, while no
 // reconciler runs.
 func TestASilentRestartOnCloudflareIsAFinding(t *testing.T) {

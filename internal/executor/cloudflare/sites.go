@@ -2,6 +2,7 @@ package cloudflare
 
 import (
 	"context"
+	"strings"
 	"time"
 )
 
@@ -51,8 +52,26 @@ func (e *Executor) sitesOf(ctx context.Context, ledgerID string) ([]Site, error)
 	defer e.mu.Unlock()
 	if deployed == e.deployed { // else the list may be older than a deployment
 		e.sites[ledgerID] = &sites{all: all, listed: now}
+		e.dropUnlisted(ledgerID, all)
 	}
 	return all, nil
+}
+
+// dropUnlisted removes the cached deployments of a ledger that a new list lacks: another process has deleted them, or
+// an operator has. The caller holds mu.
+func (e *Executor) dropUnlisted(ledgerID string, all []Site) {
+	listed := make(map[string]bool, len(all))
+	for _, s := range all {
+		listed[s.Name] = true
+	}
+	for name, d := range e.workers {
+		if !strings.HasPrefix(name, DeploymentPrefix(ledgerID)) || listed[name] && !d.shared ||
+			d.shared && listed[SharedName(ledgerID)] {
+			continue
+		}
+		e.note(name, nil)
+		delete(e.journals, name)
+	}
 }
 
 func (e *Executor) knownSites(ledgerID string) *sites {

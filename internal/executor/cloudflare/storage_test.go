@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/cloudflare/cloudflaretest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/testwait"
+	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
 
 //go:embed testdata/dump.js
@@ -80,6 +81,39 @@ func (w *world) endsWithoutSecrets(life time.Duration, end func(h driver.Handle)
 		if strings.Contains(stored, text) {
 			w.Errorf("after its end %s is stored: %s", what, stored)
 		}
+	}
+}
+
+// TestNoTablesOutliveASandbox: Cloudflare bills even empty tables of Durable Objects.
+func TestNoTablesOutliveASandbox(t *testing.T) {
+	t.Parallel()
+	server := cloudflaretest.Start(t, cloudflaretest.Config{Append: dumpScript})
+	w := &world{t, server, server.Worker()}
+	spec := w.spec()
+	spec.Env = map[string]string{"PURGED": "yes"}
+	for range 2 { // the second time in the same object
+		w.must(w.worker.Spawn(t.Context(), spec, cloudflare.Limits{}))
+		w.sh(spec.Handle, "echo kept > /data/note")
+		if has := w.dump(spec.Handle); len(has["sandbox"]) != 1 || len(has[""]) != 1 {
+			t.Fatalf("a sandbox has %s", has)
+		}
+		w.must(w.worker.Kill(t.Context(), spec.Handle))
+		testwait.Until(t, patience, "its tables are gone", func() bool { return len(w.dump(spec.Handle)) == 1 })
+		absentAt(w, spec.Handle)
+	}
+	absentAt(w, w.spec().Handle)
+}
+
+// absentAt asks about a sandbox that does not exist, which creates nothing.
+func absentAt(w *world, h driver.Handle) {
+	w.Helper()
+	_, err := w.worker.Inspect(w.Context(), h)
+	w.wantError(err, sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+	w.wantError(w.worker.Wake(w.Context(), h), sandbox.NotFound, sandbox.ReasonSandboxNotFound)
+	w.must(w.worker.Kill(w.Context(), h))
+	w.wantPeriods(h)
+	if has := w.dump(h); len(has) != 1 || len(has[""]) != 0 {
+		w.Errorf("a sandbox that does not exist has %s", has)
 	}
 }
 

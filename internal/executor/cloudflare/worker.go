@@ -20,8 +20,9 @@ import (
 )
 
 const (
-	// readLimit bounds a request that changes nothing, changeLimit any other: the Worker allows 60 s for a start, 120 s
-	// for a save and 50 s for a stop, and calls for one sandbox wait for each other.
+	// readLimit bounds a request that changes nothing, changeLimit any other: the Worker allows 60 s for a start and 50 s
+	// for a stop. Calls for one sandbox wait for each other, and a save or a restore of a large /data takes up to 10 min.
+	// The outcome of a longer call is unknown, and a repetition waits on.
 	readLimit   = 30 * time.Second
 	changeLimit = 3 * time.Minute
 	// maxAnswer bounds a JSON answer, in bytes.

@@ -16,7 +16,7 @@
       this.store.create(name, settings, Date.now());
       this.store.owe();
       await this.mustTell();
-      this.store.begin(Date.now());
+      this.store.begin(Date.now(), "");
       this.store.owe();
       this.store.setReady();
       await this.mustTell();
@@ -24,6 +24,10 @@
     async end() {
       this.store.end(1, Date.now(), "kill", 0);
       await this.forget();
+    },
+    // drop removes the sandbox, and leaves its container.
+    async drop() {
+      this.store.remove(Date.now());
     },
     // settled fails while the copy lacks something.
     async settled() {

@@ -11,16 +11,10 @@
     return new URL(request.url).pathname === "/counts" ? Response.json(counts) : answer.call(this, request, env, ctx);
   };
 
-  const Counted = Store;
-  Store = class extends Counted {
-    constructor(sql) {
-      countRows(Object.getPrototypeOf(sql));
-      super(sql);
-    }
-  };
   for (const name of ["fetch", "alarm"]) {
     const act = Sandbox.prototype[name];
     Sandbox.prototype[name] = function (request) {
+      countRows(Object.getPrototypeOf(this.ctx.storage.sql));
       countAlarms(Object.getPrototypeOf(this.ctx.storage));
       return act.call(this, request);
     };

@@ -1,5 +1,6 @@
 
-// Appended to the Worker: GET /dump?name=LEDGER/ID returns the rows of a Durable Object's storage, by table.
+// Appended to the Worker: GET /dump?name=LEDGER/ID returns the rows of a Durable Object's storage, by table, and
+// beside them its alarm. A sandbox whose variable PURGED is set is purged right after its kill.
 {
   const answer = index_default.fetch;
   index_default.fetch = function (request, env, ctx) {
@@ -14,6 +15,12 @@
     const { sql } = this.ctx.storage;
     const tables = sql.exec("SELECT name FROM sqlite_master WHERE type = 'table' AND name NOT LIKE '\\_cf\\_%' ESCAPE '\\'").toArray();
     const rows = tables.map(({ name }) => [name, sql.exec(`SELECT * FROM "${name}"`).toArray()]);
-    return Response.json({ ...Object.fromEntries(rows), "": [...(await this.ctx.storage.list())] });
+    const alarm = (await this.ctx.storage.getAlarm()) ?? [];
+    return Response.json({ ...Object.fromEntries(rows), "": [...(await this.ctx.storage.list())].concat(alarm) });
+  };
+
+  const remove = Store.prototype.remove;
+  Store.prototype.remove = function (now) {
+    remove.call(this, this.row().settings.env.PURGED ? 0 : now);
   };
 }

@@ -76,6 +76,8 @@ export class Box {
     private readonly store: Store,
     private readonly now: () => number,
     private readonly times: Times,
+    // size is the size of a container whose start chooses none.
+    private readonly size: string,
     // outbound returns the handler of outgoing requests.
     private readonly outbound: () => Fetcher,
   ) {}
@@ -155,7 +157,7 @@ export class Box {
   // start returns once the container accepts commands. Its disk comes from the snapshot, or from its image if snapshot
   // is null.
   async start(settings: Settings, labels: Record<string, string>, key: Key, snapshot: string | null): Promise<void> {
-    const incarnation = this.store.begin(this.now());
+    const incarnation = this.store.begin(this.now(), settings.choice === undefined ? this.size : "");
     this.ending = null;
     this.wasCut = false;
     this.acting++;

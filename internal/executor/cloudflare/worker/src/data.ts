@@ -4,7 +4,7 @@ import { Failure, text } from "./errors";
 import { concat, cpuOf, type Result } from "./frames";
 import { base64, type Key, work } from "./port";
 import type { Store } from "./store";
-import { inTime, whileRuns } from "./wait";
+import { whileRuns } from "./wait";
 
 // empty is the fingerprint of an empty /data (internal/guest/wire).
 export const empty = "empty";
@@ -53,7 +53,7 @@ export class Data {
     const request = { op: "save", path: base64(directory), save: { unless: this.store.saved(), limit, end } };
     try {
       const saving = work(this.container, this.key, { request, take: (payload) => upload.write(payload), last: end });
-      const result = await inTime(saving, timeout, "the guest");
+      const result = await whileRuns(this.container, saving, timeout, "the guest");
       const { data = "" } = result;
       this.store.used(cpuOf(result), this.now());
       if (data === "" || data !== this.store.saved()) {

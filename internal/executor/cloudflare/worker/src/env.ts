@@ -28,6 +28,8 @@ export interface Env {
   // IMAGE is the image as the environment names it. IMAGE_PREPARED is the same image, prepared for containers.
   IMAGE?: string;
   IMAGE_PREPARED?: string;
+  // SIZE is the size of a container whose start chooses none: a JSON object with memory_mb, cpu_millis and disk_mb.
+  SIZE?: string;
   // SCHEDULING_POLICY is the policy of the container application; absent means default.
   SCHEDULING_POLICY?: string;
   // CHECK_MS is the interval of the alarm while a sandbox is awake, in milliseconds; absent means five minutes.

@@ -72,19 +72,21 @@ export class Environments {
   }
 
   // close closes a ledger that has neither environments nor sandboxes, so that this Worker can be deleted. It returns
-  // whether the ledger is closed.
-  async close(ledger: string): Promise<boolean> {
+  // whether the ledger is closed. A ledger that never had an environment gets its row, because another process may add
+  // the first one now.
+  async close(ledger: string, now: number): Promise<boolean> {
     await prepare(this.db, schema);
     await prepare(this.db, copySchema); // it has the table sandboxes
     const [, state] = await this.db.batch<{ closed: number }>([
       this.db
-        .prepare(`UPDATE ledgers SET closed = 1 WHERE id = ?1
-          AND NOT EXISTS (SELECT 1 FROM environments WHERE ledger = ?1 AND removed_at IS NULL)
-          AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE ledger = ?1)`)
-        .bind(ledger),
+        .prepare(`INSERT INTO ledgers (id, since, closed) SELECT ?1, ?2, 1
+          WHERE NOT EXISTS (SELECT 1 FROM environments WHERE ledger = ?1 AND removed_at IS NULL)
+          AND NOT EXISTS (SELECT 1 FROM sandboxes WHERE ledger = ?1)
+          ON CONFLICT (id) DO UPDATE SET closed = 1`)
+        .bind(ledger, now),
       this.db.prepare(`SELECT closed FROM ledgers WHERE id = ?1`).bind(ledger),
     ]);
-    return state?.results[0]?.closed !== 0;
+    return state?.results[0]?.closed === 1;
   }
 }
 

@@ -96,7 +96,7 @@ async function serveEnvironment(request: Request, path: EnvironmentPath, signed:
     case "GET all":
       return Response.json(await environments.list(ledger));
     case "DELETE all":
-      return Response.json({ closed: await environments.close(ledger) });
+      return Response.json({ closed: await environments.close(ledger, Date.now()) });
     case "PUT one": {
       const image = parseImage(await wholeBody(request, signed));
       return Response.json({ closed: !(await environments.put(ledger, environment, image, Date.now())) });

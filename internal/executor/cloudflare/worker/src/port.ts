@@ -3,6 +3,7 @@
 
 import { text } from "./errors";
 import { concat, Scanner, type Result } from "./frames";
+import type { Rows } from "./rows";
 import { within } from "./wait";
 
 // portNumber and keyVariable are guest.Port and guest.PortKey.
@@ -21,11 +22,14 @@ const inputData = 1;
 const inputEnd = 2;
 const maxInput = 64 << 10;
 
+// makeKeyTable creates the table of a Key.
+export function makeKeyTable(sql: SqlStorage): void {
+  sql.exec(`CREATE TABLE IF NOT EXISTS port (id INTEGER PRIMARY KEY CHECK (id = 0), key TEXT NOT NULL)`);
+}
+
 // Key is the key of one start of the container. It is stored because the container outlives this object.
 export class Key {
-  constructor(private readonly sql: SqlStorage) {
-    sql.exec(`CREATE TABLE IF NOT EXISTS port (id INTEGER PRIMARY KEY CHECK (id = 0), key TEXT NOT NULL)`);
-  }
+  constructor(private readonly sql: Rows) {}
 
   // renew creates the key of the next start, and returns it in hexadecimal.
   renew(): string {

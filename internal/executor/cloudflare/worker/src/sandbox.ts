@@ -17,14 +17,16 @@ import { type Caller, Calls } from "./llm/calls";
 import { unavailable } from "./llm/refusal";
 import { Networks } from "./networks";
 import { parsePath, type Path } from "./path";
-import { Key, OperationFailed, problemNotFound, work } from "./port";
+import { Key, makeKeyTable, OperationFailed, problemNotFound, work } from "./port";
+import { Rows } from "./rows";
 import { deadline, parseSettings, parseTimes, type Settings, type Times, withoutSecrets } from "./settings";
 import { authenticate, keysOf, wholeBody } from "./signature";
-import { type Cause, type KeptDisk, type Row, Store, type Told, type Usage } from "./store";
+import { type Cause, type KeptDisk, makeTables, type Row, Store, type Told, type Usage } from "./store";
 import { Uses } from "./uses";
 import { within } from "./wait";
 
 export class Sandbox extends DurableObject<Env> {
+  private readonly rows: Rows;
   private readonly store: Store;
   private readonly box: Box;
   private readonly pace: Pace;
@@ -54,10 +56,14 @@ export class Sandbox extends DurableObject<Env> {
   constructor(ctx: DurableObjectState, env: Env) {
     super(ctx, env);
     if (ctx.container === undefined) throw new Error("this Durable Object was deployed without a container");
-    this.store = new Store(ctx.storage.sql);
+    this.rows = new Rows(ctx.storage, (sql) => {
+      makeTables(sql);
+      makeKeyTable(sql);
+    });
+    this.store = new Store(this.rows);
     this.pace = timesOf(env.CHECK_MS);
-    this.box = new Box(ctx.container, this.store, Date.now, this.pace, () => this.outbound());
-    this.key = new Key(ctx.storage.sql);
+    this.box = new Box(ctx.container, this.store, Date.now, this.pace, env.SIZE ?? "", () => this.outbound());
+    this.key = new Key(this.rows);
     this.uses = new Uses(this.store, Date.now, (result) => this.checkpoint(result), () => this.disconnected());
     this.channels = new Channels(ctx.container, this.key, this.uses, (p) => this.ctx.waitUntil(p));
     this.data = new Data(ctx.container, this.key, env.STATE, this.store, Date.now);
@@ -157,7 +163,8 @@ export class Sandbox extends DurableObject<Env> {
     const row = this.store.row();
     if (!row?.settings.llm) return;
     await this.calls.close(why);
-    const dead = why === killed || this.ended(Date.now()) !== null;
+    // After its ttl a renewal may let it start again, and it must not forget then what its lease has spent.
+    const dead = why === killed || this.ended(Date.now()) === "its deadline";
     const tidy = dead ? this.calls.remove(whoIs(row)) : this.calls.tidy(whoIs(row));
     await tidy.catch((error: unknown) => console.error(`settle calls of models: ${text(error)}`));
   }
@@ -213,6 +220,7 @@ export class Sandbox extends DurableObject<Env> {
     this.uses.flush();
     const due = this.due();
     if (due !== null && due.at <= Date.now()) await this.rest(due.cause);
+    if (this.store.row() === null) await this.box.stop("start_failed"); // a container without its sandbox
     if ((this.store.row()?.used_at ?? 0) > Date.now() - 2 * this.pace.check) this.store.owe();
     if (this.ended(Date.now()) === "its deadline") {
       this.store.forgetSecrets();
@@ -222,7 +230,7 @@ export class Sandbox extends DurableObject<Env> {
     await this.tell();
     const purgeAt = this.store.purgeAt();
     if (purgeAt !== null && purgeAt <= Date.now()) await this.purge();
-    await this.arm();
+    else await this.arm();
   }
 
   private spawn(path: Path, settings: Settings): Promise<Response> {
@@ -238,13 +246,16 @@ export class Sandbox extends DurableObject<Env> {
       if (row === null) this.store.create(nameOf(path), settings, Date.now());
       this.store.owe();
       await this.box.stop("start_failed");
-      try {
-        // D1 gets the sandbox's row while the container starts, so that no list misses it.
-        await Promise.all([this.start(path, row?.settings ?? settings), this.mustTell()]);
-      } catch (error) {
+      // D1 gets the sandbox's row while the container starts, so that no list misses it. The turn lasts until both have
+      // ended.
+      const both = await Promise.allSettled([this.start(path, row?.settings ?? settings), this.mustTell()]);
+      const failed = both.find((each) => each.status === "rejected");
+      if (failed !== undefined) {
+        // The start may have succeeded, but without its row in D1 no list has the container.
+        await this.box.stop("start_failed");
         // After a permanent failure the sandbox stays until its kill. After any other, a retry creates it again.
-        if (asFailure(error).code !== "failed") await this.forget();
-        throw error;
+        if (asFailure(failed.reason).code !== "failed") await this.forget();
+        throw failed.reason;
       }
       this.store.setReady();
       await this.tell();
@@ -301,10 +312,14 @@ export class Sandbox extends DurableObject<Env> {
     await this.arm();
   }
 
-  // purge removes the sandbox if it was never killed, and then all its records.
+  // purge removes the sandbox if it was never killed, and then all its records. There is no alarm after it.
   private async purge(): Promise<void> {
-    if (this.store.row() !== null) await this.forget();
-    this.store.purge();
+    if (this.store.row() !== null) {
+      await this.endCalls(killed);
+      await this.forget();
+    }
+    await this.rows.drop();
+    this.armed = null;
   }
 
   // rest stops the container. Before that, it ends the programs and saves /data, unless the deadline has passed. If the
@@ -507,11 +522,7 @@ export class Sandbox extends DurableObject<Env> {
   private async arm(): Promise<void> {
     const owed = this.store.owes() ? Date.now() + retry : null;
     const at = earliest(this.due()?.at ?? this.endsAt() ?? this.store.purgeAt(), owed);
-    if (at === null) {
-      await this.ctx.storage.deleteAlarm();
-      this.armed = null;
-      return;
-    }
+    if (at === null) return; // there are no records, and so no alarm
     const { ttl_ms = 0, sleep_after_ms = 0 } = this.store.row()?.settings ?? {};
     const check = this.busy ? this.pace.busyCheck : this.pace.check;
     const limits = [ttl_ms, sleep_after_ms, check].filter((ms) => ms > 0 && this.store.open);

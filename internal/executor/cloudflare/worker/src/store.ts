@@ -1,6 +1,7 @@
 // The state that a Durable Object keeps when it leaves memory: the sandbox's settings, its periods, its last use, and
 // its running commands. Every method is synchronous, so no method sees another's half-finished change.
 
+import type { Rows } from "./rows";
 import { deadline, type Settings, withoutSecrets } from "./settings";
 
 // Cause says why a container stopped.
@@ -22,6 +23,8 @@ export interface Period {
   memory_bytes: number;
   pids: number;
   read_at: number;
+  // size is the variable SIZE at the start; "" if the container has the size of the sandbox's creation.
+  size: string;
 }
 
 // Usage is what a container uses, as its guest reports it.
@@ -61,32 +64,37 @@ export interface Row extends Told {
 // retention is how long the records of a sandbox are kept after it has ended for good, in milliseconds.
 const retention = 7 * 24 * 3600_000;
 
+// makeTables creates the tables of a Store, or upgrades those of an older Worker.
+export function makeTables(sql: SqlStorage): void {
+  sql.exec(`CREATE TABLE IF NOT EXISTS sandbox (
+    one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0,
+    saved TEXT NOT NULL DEFAULT 'empty', saved_at INTEGER NOT NULL DEFAULT 0,
+    restored INTEGER NOT NULL DEFAULT 0)`);
+  sql.exec(`CREATE TABLE IF NOT EXISTS periods (
+    incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0,
+    alive_at INTEGER NOT NULL DEFAULT 0, memory_bytes INTEGER NOT NULL DEFAULT 0, pids INTEGER NOT NULL DEFAULT 0, read_at INTEGER NOT NULL DEFAULT 0,
+    size TEXT NOT NULL DEFAULT '')`);
+  for (const column of ["alive_at", "memory_bytes", "pids", "read_at"]) addColumn(sql, "periods", column, "INTEGER NOT NULL DEFAULT 0");
+  addColumn(sql, "periods", "size", "TEXT NOT NULL DEFAULT ''");
+  // restored is the last period whose container has got its /data. Those of an older Worker count.
+  const added = addColumn(sql, "sandbox", "restored", "INTEGER NOT NULL DEFAULT 0");
+  if (added) sql.exec(`UPDATE sandbox SET restored = coalesce((SELECT max(incarnation) FROM periods), 0)`);
+  sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL) WITHOUT ROWID`);
+  sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
+  // disk has a row if the sandbox's disk outlives its sleep.
+  sql.exec(`CREATE TABLE IF NOT EXISTS disk (one INTEGER PRIMARY KEY CHECK (one = 1), snapshot TEXT NOT NULL, image TEXT NOT NULL, saved_at INTEGER NOT NULL, lost TEXT NOT NULL)`);
+  // owes is 1 while the copy in D1 is older than this state, and until the saved /data of a killed sandbox is deleted.
+  // version grows with the state.
+  sql.exec(`CREATE TABLE IF NOT EXISTS owed (one INTEGER PRIMARY KEY CHECK (one = 1), owes INTEGER NOT NULL DEFAULT 1, version INTEGER NOT NULL DEFAULT 0)`);
+  addColumn(sql, "owed", "owes", "INTEGER NOT NULL DEFAULT 1");
+  addColumn(sql, "owed", "version", "INTEGER NOT NULL DEFAULT 0");
+}
+
 export class Store {
   // counted: the version has grown since it was last read.
   private counted = false;
 
-  constructor(private readonly sql: SqlStorage) {
-    sql.exec(`CREATE TABLE IF NOT EXISTS sandbox (
-      one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, ready INTEGER NOT NULL DEFAULT 0,
-      saved TEXT NOT NULL DEFAULT 'empty', saved_at INTEGER NOT NULL DEFAULT 0,
-      restored INTEGER NOT NULL DEFAULT 0)`);
-    sql.exec(`CREATE TABLE IF NOT EXISTS periods (
-      incarnation INTEGER PRIMARY KEY, started_at INTEGER NOT NULL, stopped_at INTEGER, cause TEXT, exit_code INTEGER, cpu_us INTEGER NOT NULL DEFAULT 0,
-      alive_at INTEGER NOT NULL DEFAULT 0, memory_bytes INTEGER NOT NULL DEFAULT 0, pids INTEGER NOT NULL DEFAULT 0, read_at INTEGER NOT NULL DEFAULT 0)`);
-    for (const column of ["alive_at", "memory_bytes", "pids", "read_at"]) addColumn(sql, "periods", column, "INTEGER NOT NULL DEFAULT 0");
-    // restored is the last period whose container has got its /data. Those of an older Worker count.
-    const added = addColumn(sql, "sandbox", "restored", "INTEGER NOT NULL DEFAULT 0");
-    if (added) sql.exec(`UPDATE sandbox SET restored = coalesce((SELECT max(incarnation) FROM periods), 0)`);
-    sql.exec(`CREATE TABLE IF NOT EXISTS running (id TEXT PRIMARY KEY, until INTEGER NOT NULL, detached INTEGER NOT NULL) WITHOUT ROWID`);
-    sql.exec(`CREATE TABLE IF NOT EXISTS killed (one INTEGER PRIMARY KEY CHECK (one = 1), name TEXT NOT NULL, settings TEXT NOT NULL, created_at INTEGER NOT NULL, used_at INTEGER NOT NULL, purge_at INTEGER NOT NULL)`);
-    // disk has a row if the sandbox's disk outlives its sleep.
-    sql.exec(`CREATE TABLE IF NOT EXISTS disk (one INTEGER PRIMARY KEY CHECK (one = 1), snapshot TEXT NOT NULL, image TEXT NOT NULL, saved_at INTEGER NOT NULL, lost TEXT NOT NULL)`);
-    // owes is 1 while the copy in D1 is older than this state, and until the saved /data of a killed sandbox is deleted.
-    // version grows with the state.
-    sql.exec(`CREATE TABLE IF NOT EXISTS owed (one INTEGER PRIMARY KEY CHECK (one = 1), owes INTEGER NOT NULL DEFAULT 1, version INTEGER NOT NULL DEFAULT 0)`);
-    addColumn(sql, "owed", "owes", "INTEGER NOT NULL DEFAULT 1");
-    addColumn(sql, "owed", "version", "INTEGER NOT NULL DEFAULT 0");
-  }
+  constructor(private readonly sql: Rows) {}
 
   // row returns null if the sandbox does not exist.
   row(): Row | null {
@@ -97,6 +105,7 @@ export class Store {
   }
 
   create(name: string, settings: Settings, now: number): void {
+    this.sql.create();
     this.sql.exec(`DELETE FROM killed`);
     this.sql.exec(`INSERT INTO sandbox (one, name, settings, created_at, used_at) VALUES (1, ?, ?, ?, ?)`, name, JSON.stringify(settings), now, now);
     if (settings.keep_disk) this.sql.exec(`INSERT INTO disk (one, snapshot, image, saved_at, lost) VALUES (1, '', '', 0, '')`);
@@ -199,10 +208,6 @@ export class Store {
     return this.sql.exec<{ purge_at: number }>(`SELECT purge_at FROM killed`).toArray()[0]?.purge_at ?? null;
   }
 
-  purge(): void {
-    for (const table of ["sandbox", "periods", "running", "killed", "disk", "owed"]) this.sql.exec(`DELETE FROM ${table}`);
-  }
-
   use(now: number): void {
     this.sql.exec(`UPDATE sandbox SET used_at = ?`, now);
   }
@@ -231,9 +236,9 @@ export class Store {
   }
 
   // begin records a start and returns its number.
-  begin(now: number): number {
+  begin(now: number, size: string): number {
     const incarnation = (this.lastPeriod()?.incarnation ?? 0) + 1;
-    this.sql.exec(`INSERT INTO periods (incarnation, started_at) VALUES (?, ?)`, incarnation, now);
+    this.sql.exec(`INSERT INTO periods (incarnation, started_at, size) VALUES (?, ?, ?)`, incarnation, now, size);
     return incarnation;
   }
 
@@ -295,7 +300,7 @@ export class Store {
 
   // busyUntil is when the last detached command must have ended; 0 if none runs.
   busyUntil(now: number): number {
-    return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running WHERE detached = 1 AND until > ?`, now).one().until;
+    return this.sql.exec<{ until: number }>(`SELECT coalesce(max(until), 0) AS until FROM running WHERE detached = 1 AND until > ?`, now).toArray()[0]?.until ?? 0;
   }
 }
 

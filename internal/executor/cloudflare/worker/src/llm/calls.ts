@@ -22,8 +22,8 @@ export interface Caller extends Who {
   generation: number;
 }
 
-// maxBody limits one request body, and maxBodies the concurrent ones of a sandbox, in bytes. A Durable Object has 128
-// MB.
+// maxBody limits one request body, in bytes. maxBodies limits the bodies of a sandbox that its object holds at the same
+// time, until their upstreams have answered. A Durable Object has 128 MB.
 const maxBody = 8 << 20;
 const maxBodies = 16 << 20;
 
@@ -46,10 +46,16 @@ const undecided = [520, 524];
 const retryPause = 5000;
 const closeLimit = 10_000;
 
-// Exchange is a running call.
+// Load is what a call takes of its object's memory until its upstream has answered, in bytes.
+interface Load {
+  id: string;
+  bytes: number;
+}
+
+// Exchange is a running call. It does not hold the body, because an answer may take long.
 interface Exchange {
   call: Call;
-  checked: Checked;
+  checked: Omit<Checked, "body">;
   route: Route;
   dialect: Dialect;
   cut: AbortController;
@@ -59,12 +65,21 @@ interface Exchange {
   ended: boolean;
 }
 
+// End is the end of a call for the journal. counted is the number of tokens that count towards limits.
+interface End {
+  ledger: string;
+  call: Call;
+  counted: number;
+  x: Exchange;
+}
+
 export class Calls {
-  // running has each call from before its record until the journal has its end. If the journal has a running call that
-  // is not here, an earlier object lost it.
-  private readonly running = new Map<string, Exchange>();
-  private waiting: { ledger: string; call: Call; counted: number; x: Exchange }[] = [];
-  private flushing: Promise<void> | null = null;
+  // running has each call from its arrival until the journal has its end; null before it is recorded. If the journal has
+  // a running call that is not here, an earlier object lost it.
+  private readonly running = new Map<string, Exchange | null>();
+  private waiting: End[] = [];
+  private retrying: Promise<void> | null = null;
+  // bodies is the sum of all loads.
   private bodies = 0;
 
   constructor(
@@ -85,10 +100,17 @@ export class Calls {
       api = route.api;
       if (path === "/v1/models" && request.method === "GET") return listModels(route);
       const dialect = dialectOf(route, name, request.method, path);
-      const checked = await this.check(request, route, name, dialect);
-      const x = await this.begin(who, request, name, route, dialect, checked, settings);
-      const query = api === "anthropic" && search === "?beta=true" ? search : "";
-      return await this.send(who, x, request.headers, `${route.upstream}${path}${query}`, settings.account);
+      const load = this.admit(request);
+      try {
+        const { body, ...checked } = check(await bodyOf(request), route, name, dialect);
+        this.weigh(load, body.length);
+        const x = await this.begin(who, load.id, request, name, route, dialect, checked, settings);
+        const query = api === "anthropic" && search === "?beta=true" ? search : "";
+        return await this.send(who, x, request.headers, body, `${route.upstream}${path}${query}`, settings.account);
+      } finally {
+        this.weigh(load, 0); // the upstream has answered, or will not
+        if (this.running.get(load.id) === null) this.running.delete(load.id);
+      }
     } catch (error) {
       if (error instanceof Refused) return error.response(api);
       console.error(`call a model: ${text(error)}`);
@@ -108,27 +130,32 @@ export class Calls {
     throw unavailable("there are no LLM routes yet: the service that manages this environment sets them when it runs");
   }
 
-  private async check(request: Request, route: Route, name: string, dialect: Dialect): Promise<Checked> {
+  // admit counts a call that arrives, and its body, before it waits for anything: many calls may arrive together.
+  private admit(request: Request): Load {
     const length = Number(request.headers.get("Content-Length") ?? maxBody);
     const told = Number.isSafeInteger(length) && length >= 0 ? length : maxBody;
     if (told > maxBody) throw tooLarge();
     if (this.bodies + told > maxBodies || this.running.size >= maxCalls) {
       throw refuse(503, "busy", "the sandbox has too many calls under way: try again").again(1);
     }
-    this.bodies += told;
-    try {
-      return check(await bodyOf(request), route, name, dialect);
-    } finally {
-      this.bodies -= told;
-    }
+    const load = { id: crypto.randomUUID(), bytes: 0 };
+    this.weigh(load, told);
+    this.running.set(load.id, null);
+    return load;
+  }
+
+  private weigh(load: Load, bytes: number): void {
+    this.bodies += bytes - load.bytes;
+    load.bytes = bytes;
   }
 
   // begin reserves what the call can use, and records the beginning of the call.
   private async begin(
-    who: Caller, request: Request, name: string, route: Route, dialect: Dialect, checked: Checked, settings: LLMSettings,
+    who: Caller, id: string, request: Request, name: string, route: Route, dialect: Dialect, checked: Exchange["checked"],
+    settings: LLMSettings,
   ): Promise<Exchange> {
     const call: Call = {
-      id: crypto.randomUUID(),
+      id,
       environment_id: who.environment,
       lease_id: who.lease,
       generation: who.generation,
@@ -149,7 +176,7 @@ export class Calls {
     let settle = () => {};
     const gone = new Promise<void>((resolve) => (settle = resolve));
     const x = { call, checked, route, dialect, cut: new AbortController(), gone, settle, ended: false };
-    this.running.set(call.id, x);
+    this.running.set(id, x);
     let refused: Awaited<ReturnType<Book["admit"]>>;
     try {
       refused = await this.book.admit(who.ledger, call, totalOf(checked.most), route, settings);
@@ -166,13 +193,15 @@ export class Calls {
   }
 
   // send sends the request, and passes the answer on.
-  private async send(who: Caller, x: Exchange, from: Headers, url: string, account: string): Promise<Response> {
+  private async send(
+    who: Caller, x: Exchange, from: Headers, body: Uint8Array, url: string, account: string,
+  ): Promise<Response> {
     const end = (outcome: Outcome, meter: Meter | null) => this.end(who.ledger, x, outcome, meter);
-    const { call, cut, route, checked } = x;
+    const { call, cut, route } = x;
     let upstream: Request;
     try {
       const headers = upstreamHeaders(from, route, account, call);
-      upstream = new Request(url, { method: "POST", headers, body: checked.body, redirect: "manual", signal: cut.signal });
+      upstream = new Request(url, { method: "POST", headers, body, redirect: "manual", signal: cut.signal });
       if (cut.signal.aborted) throw new Error("the sandbox ends");
     } catch (error) {
       await end("unsent", null);
@@ -266,23 +295,24 @@ export class Calls {
         [call.cost, counted] = [costOf(model, most), totalOf(most)];
       }
     }
-    this.waiting.push({ ledger, call, counted, x });
-    await this.flush();
+    const mine = { ledger, call, counted, x };
+    this.waiting.push(mine);
+    await this.write([mine]); // only this one, because the ends of many calls may come together
   }
 
-  // flush writes the waiting ends. It retries failed writes while this object lives. If this object ends first, the
-  // next one finds the calls still running in the journal, and settles them at what they reserve.
-  private async flush(): Promise<void> {
-    for (const end of [...this.waiting]) {
+  // write writes ends. It retries all failed writes while this object lives. If this object ends first, the next one
+  // finds the calls still running in the journal, and settles them at what they reserve.
+  private async write(ends: End[]): Promise<void> {
+    for (const end of ends) {
       try {
         await this.book.end(end.ledger, end.call, end.counted);
       } catch (error) {
         console.error(`record the end of a call: ${text(error)}`);
-        this.flushing ??= scheduler.wait(retryPause).then(() => {
-          this.flushing = null;
-          return this.flush();
+        this.retrying ??= scheduler.wait(retryPause).then(() => {
+          this.retrying = null;
+          return this.write([...this.waiting]);
         });
-        this.hold(this.flushing);
+        this.hold(this.retrying);
         return;
       }
       this.waiting = this.waiting.filter((other) => other !== end);
@@ -297,7 +327,7 @@ export class Calls {
 
   // close ends all calls, because the sandbox ends.
   async close(why: string): Promise<void> {
-    const all = [...this.running.values()];
+    const all = [...this.running.values()].filter((x) => x !== null);
     for (const { cut } of all) cut.abort(why);
     if (all.length > 0) await inTime(Promise.all(all.map(({ gone }) => gone)), closeLimit, "the journal").catch(() => undefined);
   }
