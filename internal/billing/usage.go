@@ -52,8 +52,8 @@ func (x part) split(at micro.Time) (before, after part) {
 	return before, after
 }
 
-// days yields the parts of a period by UTC day; a period of length zero has one part. All CPU time was read on the first
-// day: a later reading would have begun another period.
+// days yields the parts of a period by UTC day; a period of length zero has one part. All CPU time was read on the
+// first day: a later reading would have begun another period.
 func days(p *accounting.UsagePeriod, now micro.Time) iter.Seq[part] {
 	return func(yield func(part) bool) {
 		rest := whole(p, now)

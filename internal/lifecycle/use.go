@@ -156,8 +156,8 @@ func (u *Use) Leave(ctx context.Context, succeeded bool, end Note) (err error) {
 	return err
 }
 
-// end records the end of a use, and reports whether a renewal is pending. held is when the sandbox's last hold would have
-// ended.
+// end records the end of a use, and reports whether a renewal is pending. held is when the sandbox's last hold would
+// have ended.
 func (u *Use) end(tx *ledger.Tx, s *ledger.Sandbox, held micro.Time, succeeded bool, end Note) (owed bool, err error) {
 	if s.Phase == sandbox.PhaseGone { // a sandbox that is gone does not change any more
 		return false, nil

@@ -119,8 +119,8 @@ func (v *Service) Act(ctx context.Context, t *lifecycle.Step) (done lifecycle.Do
 	return done, true
 }
 
-// save copies /data of a sandbox to the store. For a checkpoint the sandbox is frozen while it is read. unread: the save
-// failed before the store was involved.
+// save copies /data of a sandbox to the store. For a checkpoint the sandbox is frozen while it is read. unread: the
+// save failed before the store was involved.
 func (v *Service) save(ctx context.Context, t *lifecycle.Step,
 	done *lifecycle.Done) (a snapshotstore.Archive, unread bool) {
 	ctx, cancel := v.untilClose(ctx, saveTimeout)

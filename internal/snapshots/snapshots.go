@@ -69,9 +69,9 @@ func interrupted(s *ledger.Sandbox, now micro.Time) bool {
 // mustSave reports whether a sandbox is saved before its removal. A sandbox that was never ready has no data.
 func mustSave(s *ledger.Sandbox) bool { return s.Snapshot.Holds() && s.ReadyAt != 0 }
 
-// Plan implements lifecycle.Planner. Before a stop loses the sandbox's memory, its changes are saved. There
-// is one attempt: a sandbox that cannot be saved sleeps nevertheless. A sandbox that will be removed is frozen first: it
-// may wait long for its turn to be saved.
+// Plan implements lifecycle.Planner. Before a stop loses the sandbox's memory, its changes are saved. There is one
+// attempt: a sandbox that cannot be saved sleeps nevertheless. A sandbox that will be removed is frozen first, because
+// it may wait long for its turn to be saved.
 func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now micro.Time) (lifecycle.Action, micro.Time) {
 	switch {
 	case p == lifecycle.Interrupted && interrupted(s, now):

@@ -21,7 +21,8 @@ import (
 // content into them. Sandboxes do not share them, because code can exchange messages through locks on shared files.
 
 // checkImageVolumes rejects an image with a volume that cannot be mounted read-only. An engine accepts a relative path
-// only in images. field names the image. saved means that /data is saved, and restored into the sandbox. Errors: Invalid.
+// only in images. field names the image. saved means that /data is saved, and restored into the sandbox. Errors:
+// Invalid.
 func checkImageVolumes(ref driver.EnvironmentRef, field string, img dockerapi.ImageInspect, saved bool) error {
 	if img.Config == nil {
 		return nil

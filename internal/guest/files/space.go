@@ -51,8 +51,8 @@ func (s *Space) take(ctx context.Context, bytes int64) error {
 	if _, taken = s.tryTake(bytes); taken {
 		return nil
 	}
-	return refuse("disk_exceeded: /workspace and /data have reached the disk limit of the sandbox: remove files, or raise " +
-		"disk_mb")
+	return refuse("disk_exceeded: /workspace and /data have reached the disk limit of the sandbox: remove files, or " +
+		"raise disk_mb")
 }
 
 // entrySize is the least that a file or a directory takes on most disks, in bytes.
