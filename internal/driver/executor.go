@@ -285,8 +285,8 @@ type Boot struct {
 	RemovedAt time.Time
 	// CPUTime is the CPU time recorded for the boot.
 	CPUTime time.Duration
-	// Size is the size that the boot had, if it may differ from that of the sandbox's creation; otherwise zero. A change of
-	// the environment's size applies to later boots on some backends.
+	// Size is the size that the boot had, if it may differ from that of the sandbox's creation; otherwise zero. A change
+	// of the environment's size applies to later boots on some backends.
 	Size sandbox.Resources
 }
 
