@@ -15,17 +15,19 @@ import (
 type Space struct {
 	mu       sync.Mutex
 	left     int64         // bytes
+	taken    int64         // bytes since the last measurement: the next one may have begun before they were written
+	exact    bool          // the last measurement has seen all that was taken
 	measured chan struct{} // closed by the next measurement
 }
 
 // NewSpace returns a space without a limit until the first measurement.
 func NewSpace() *Space { return &Space{left: math.MaxInt64, measured: make(chan struct{})} }
 
-// Measured says how many bytes are left, less than 0 if the limit is exceeded.
+// Measured says how many bytes were left when the disk was measured, less than 0 if the limit was exceeded.
 func (s *Space) Measured(left int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.left = left
+	s.left, s.exact, s.taken = left-s.taken, s.taken == 0, 0
 	close(s.measured)
 	s.measured = make(chan struct{})
 }
@@ -38,21 +40,38 @@ func (s *Space) take(ctx context.Context, bytes int64) error {
 	if s == nil {
 		return nil
 	}
-	measured, taken := s.tryTake(bytes)
+	taken, measured, _ := s.tryTake(bytes)
 	if taken {
 		return nil
 	}
-	select {
-	case <-measured:
-	case <-time.After(measureLimit):
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	if _, taken = s.tryTake(bytes); taken {
-		return nil
+	limit := time.NewTimer(measureLimit)
+	defer limit.Stop()
+	for full := false; !full; {
+		select {
+		case <-measured:
+		case <-limit.C:
+			full = true
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		var exact bool
+		if taken, measured, exact = s.tryTake(bytes); taken {
+			return nil
+		}
+		full = full || exact
 	}
 	return refuse("disk_exceeded: /workspace and /data have reached the disk limit of the sandbox: remove files, or " +
 		"raise disk_mb")
+}
+
+func (s *Space) tryTake(bytes int64) (taken bool, measured <-chan struct{}, exact bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.left < bytes {
+		return false, s.measured, s.exact
+	}
+	s.left, s.taken = s.left-bytes, s.taken+bytes
+	return true, nil, false
 }
 
 // entrySize is the least that a file or a directory takes on most disks, in bytes.
@@ -70,14 +89,4 @@ func (b bounded) Write(p []byte) (int, error) {
 		return 0, err
 	}
 	return b.to.Write(p)
-}
-
-func (s *Space) tryTake(bytes int64) (measured <-chan struct{}, taken bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.left < bytes {
-		return s.measured, false
-	}
-	s.left -= bytes
-	return nil, true
 }
