@@ -26,8 +26,8 @@ import (
 // ignoreFile lists the files that are not part of a build.
 const ignoreFile = ".dockerignore"
 
-// terraformFiles are patterns of what Terraform writes while it plans and applies. A context that has its files would be
-// another one after every apply, and its image would hold the state, with all secrets in it. A rule of .dockerignore
+// terraformFiles are patterns of what Terraform writes while it plans and applies. A context that has its files would
+// be another one after every apply, and its image would hold the state, with all secrets in it. A rule of .dockerignore
 // may bring them back.
 var terraformFiles = []string{"**/.terraform", "**/*.tfstate", "**/*.tfstate.*"}
 

@@ -280,7 +280,8 @@ func (s suite) oldRows(t *testing.T) {
 	}
 	write(t, store, func(tx *ledger.Tx) error { // an open finding and a living environment are not history
 		_, _, err := drift.In(tx).See(drift.Finding{Kind: sandbox.DriftOrphan, SandboxID: "open"})
-		_, err2 := deliveries.In(tx).Create([]deliveries.Delivery{ // a message of another environment may have an old one's id
+		_, err2 := deliveries.In(tx).Create([]deliveries.Delivery{
+			// A message of another environment may have an old one's id.
 			{ID: "e0", EnvironmentID: "living", ReceivedAt: tx.Now, Body: []byte("{}"), Status: sandbox.DeliveryUnmatched},
 		})
 		return errors.Join(err, err2, Environment(tx, "living"))
