@@ -167,23 +167,20 @@ func (u *unpacker) file(name string, mode fs.FileMode, modified time.Time, conte
 	if err != nil {
 		return err
 	}
-	err = u.copy(f, content)
+	err = u.copy(bounded{u.ctx, u.space, f}, content)
 	return bare(errors.Join(err, f.Chmod(mode), setTime(f, modified), f.Close()))
 }
 
 // copy copies the content of a file. It checks the context itself, because holes are not read from the
 // stream.
-func (u *unpacker) copy(f *os.File, content io.Reader) error {
+func (u *unpacker) copy(to io.Writer, content io.Reader) error {
 	for {
 		if err := u.ctx.Err(); err != nil {
 			return err
 		}
 		n, err := content.Read(u.buffer)
 		if n > 0 {
-			if err := u.space.take(u.ctx, int64(n)); err != nil {
-				return err
-			}
-			if _, err := f.Write(u.buffer[:n]); err != nil {
+			if _, err := to.Write(u.buffer[:n]); err != nil {
 				return err
 			}
 		}
