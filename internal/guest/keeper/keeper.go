@@ -108,7 +108,6 @@ type session struct {
 
 	mu    sync.Mutex // guards the fields below
 	dirty map[uint64]bool
-	left  *int64 // to tell, as in keeper
 	// now and soon wake the sender of changes.
 	now, soon chan struct{}
 }
@@ -124,11 +123,7 @@ func (k *keeper) serve(conn *link.Conn) {
 	}
 	k.mu.Lock()
 	k.session = s
-	left := k.left
 	k.mu.Unlock()
-	if left != nil {
-		s.tellLeft(left)
-	}
 	gone := make(chan struct{})
 	var notices sync.WaitGroup
 	notices.Go(func() { s.notify(gone) })

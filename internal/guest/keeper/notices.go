@@ -37,19 +37,26 @@ func (k *keeper) mark(c *command, waits bool) {
 		s.dirty[id] = true
 	}
 	s.mu.Unlock()
-	wake := s.now
 	if waits {
-		wake = s.soon
-	}
-	select {
-	case wake <- struct{}{}:
-	default: // the sender is already awake
+		wake(s.soon)
+	} else {
+		wake(s.now)
 	}
 }
 
-// notify sends the latest state of changed commands. While a send blocks, later changes are merged.
+func wake(sender chan<- struct{}) {
+	select {
+	case sender <- struct{}{}:
+	default: // it is already awake
+	}
+}
+
+// notify sends how much of the disk limit is left, and the latest state of changed commands. While a send blocks, later
+// changes are merged.
 func (s *session) notify(gone <-chan struct{}) {
+	var told *int64
 	for {
+		told = s.tellLeft(told)
 		select {
 		case <-gone:
 			return
@@ -63,12 +70,9 @@ func (s *session) notify(gone <-chan struct{}) {
 			}
 		}
 		s.mu.Lock()
-		dirty, left := s.dirty, s.left
-		s.dirty, s.left = map[uint64]bool{}, nil
+		dirty := s.dirty
+		s.dirty = map[uint64]bool{}
 		s.mu.Unlock()
-		if left != nil {
-			s.send(link.Message{Kind: link.Disk, Left: *left})
-		}
 		for id := range dirty {
 			s.k.guard("notify of a change", func() { s.tell(id) })
 		}
@@ -93,26 +97,26 @@ func (s *session) send(m link.Message) {
 	}
 }
 
-// measured notes how much of the disk limit is left, and tells the broker, which writes files.
+// measured notes how much of the disk limit is left, for the broker, which writes files. It does not wait for it.
 func (k *keeper) measured(left int64) {
 	k.mu.Lock()
 	k.left = &left
 	s := k.session
 	k.mu.Unlock()
 	if s != nil {
-		s.tellLeft(&left)
+		wake(s.now)
 	}
 }
 
-// tellLeft does not wait for the broker.
-func (s *session) tellLeft(left *int64) {
-	s.mu.Lock()
-	s.left = left
-	s.mu.Unlock()
-	select {
-	case s.now <- struct{}{}:
-	default: // the sender is already awake
+// tellLeft sends the last measurement of the disk unless it was told, and returns it.
+func (s *session) tellLeft(told *int64) *int64 {
+	s.k.mu.Lock()
+	left := s.k.left
+	s.k.mu.Unlock()
+	if left != told {
+		s.send(link.Message{Kind: link.Disk, Left: *left})
 	}
+	return left
 }
 
 // note handles a message about the journal.
