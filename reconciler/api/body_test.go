@@ -120,8 +120,8 @@ func TestALineOfInputThatIsTooLongEndsItsCommand(t *testing.T) {
 		says   string
 	}{
 		"too long":      {`{"data":"`, 413, "1 MiB"},
-		"no such field": {`{"date":"x"}`, 422, "date"},
-		"no text":       {`{"data":"!","encoding":"base64"}`, 422, "base64"},
+		"no such field": {`{"date":"x"}` + "\n", 422, "date"},
+		"no text":       {`{"data":"!","encoding":"base64"}` + "\n", 422, "base64"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -140,14 +140,14 @@ func TestALineOfInputThatIsTooLongEndsItsCommand(t *testing.T) {
 	}
 }
 
-// TestLinesUpToTheirLimitAreInput: any number of lines is accepted, even without line ends.
+// TestLinesUpToTheirLimitAreInput: any number of lines is accepted.
 func TestLinesUpToTheirLimitAreInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game()
 	const piece = 1<<20 - 100
 	line := fmt.Sprintf(`{"data":%q}`, strings.Repeat("a", piece))
-	for name, between := range map[string]string{"with ends": "\n", "without ends": ""} {
+	for name, between := range map[string]string{"of Unix": "\n", "of Windows": "\r\n", "and empty lines": "\n\n \n"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := *w

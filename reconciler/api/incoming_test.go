@@ -264,7 +264,7 @@ func TestInputMayPauseForAsLongAsItLikes(t *testing.T) {
 	onSlowNetwork(t, func(w *slow) {
 		c := w.begin("POST", "/v1/leases/did:plc:ann::catan-7/exec", header(w)...)
 		go func() {
-			_, _ = io.WriteString(c, chunk(`{"command":["cat"]}`))
+			_, _ = io.WriteString(c, chunk(`{"command":["cat"]}`+"\n"))
 			time.Sleep(5 * time.Hour)
 			_, _ = io.WriteString(c, chunk(`{"data":"hello"}`)+"0\r\n\r\n")
 		}()

@@ -99,7 +99,7 @@ func TestExecStreamsBothWaysAtOnce(t *testing.T) {
 		if o := next(); o.Stream != "stdout" || !strings.HasPrefix(o.Data, "you said ") {
 			t.Fatalf("the line is %+v", o)
 		}
-		if _, err := fmt.Fprintf(keyboard, `{"data":"%s\n"}`, word); err != nil {
+		if _, err := fmt.Fprintf(keyboard, `{"data":"%s\n"}`+"\n", word); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -48,9 +48,25 @@ func TestAWrongBodyNamesItsFieldInTheWordsOfJSON(t *testing.T) {
 			t.Errorf("%s %s: %s", test.request, test.body, a.body)
 		}
 	}
-	lines := io.NopCloser(strings.NewReader(`{"command":["cat"]}` + "\n" + `{"data":"x","Data":"y"}`))
-	a := w.ask(annIn+"/exec", wire.NDJSON, lines)
-	w.wantProblem(a, 422, sandbox.Invalid, "Data")
+	const request, base64 = `{"command":["cat"]}`, `"data":"eA==","encoding":"base64"`
+	for body, want := range map[string]string{
+		request + "\n" + `{"data":"x","Data":"y"}`:                         "Data is an unknown field; did you mean data?",
+		request + "\n{" + base64 + `,"stream":"stdout"}`:                   "stream is an unknown field",
+		request + "\n" + `{"stream":"stdout",` + base64 + "}":              "stream is an unknown field",
+		request + "\n" + `{"data":"eA==","encoding":"base65"}`:             "data unknown encoding",
+		request + "\n" + `{"data":"e` + "\r" + `A==","encoding":"base64"}`: "body is not JSON: line 1, column 11: invalid character",
+		request + "\n{" + base64 + "}}":                                    "body is not JSON: line 1, column 36: invalid character",
+		request + `{"data":"x"}`:                                           "body is not JSON: line 1, column 20: invalid character",
+		"{\n" + request[1:]:                                                "body is not JSON: line 1, column 1: unexpected end",
+		"{\n" + request[1:] + "\n":                                         "each line of application/x-ndjson must be one JSON value",
+	} {
+		a := w.ask(annIn+"/exec", wire.NDJSON, io.NopCloser(strings.NewReader(body)))
+		var got wire.Problem
+		if err := json.Unmarshal([]byte(a.body), &got); err != nil || a.StatusCode != 422 || len(got.Fields) != 1 ||
+			!strings.Contains(got.Fields[0].Name+" "+got.Fields[0].Problem, want) {
+			t.Errorf("%s: %d %s, want %s", body, a.StatusCode, a.body, want)
+		}
+	}
 }
 
 // TestOneTypeOfProblemHasOneTitle: in RFC 9457, the title depends only on the type.

@@ -173,9 +173,9 @@ func closeBody(resp *http.Response) {
 const endLimit = time.Second
 
 // readEnd reads the end of a stream after its last line, so that the connection can be reused.
-func readEnd(resp *http.Response, lines *json.Decoder) {
+func readEnd(resp *http.Response) {
 	defer time.AfterFunc(endLimit, func() { _ = resp.Body.Close() }).Stop()
-	_, _ = lines.Token() // after an error the connection is not reused
+	_, _ = io.Copy(io.Discard, resp.Body) // after an error the connection is not reused
 }
 
 // plainToTLS is the start of the answer of Go's HTTP server (net/http, Go 1.26) to plain HTTP on a TLS port. No status

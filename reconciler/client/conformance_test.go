@@ -2,7 +2,10 @@ package client_test
 
 import (
 	"bytes"
+	"context"
+	"crypto/tls"
 	"encoding/json"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,6 +17,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/service"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest/inprocess"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/access"
@@ -120,41 +124,77 @@ func (k *keeping) Write(b []byte) (int, error) {
 // Unwrap gives http.ResponseController access to the connection.
 func (k *keeping) Unwrap() http.ResponseWriter { return k.ResponseWriter }
 
+// hasty is a service whose commands write before they read their input, or do not read it at all.
+type hasty struct {
+	service.Service
+	reads bool
+}
+
+func (h hasty) Exec(_ context.Context, _ sandbox.LeaseRef, r sandbox.ExecRequest) (res sandbox.ExecResult, err error) {
+	if _, err := io.WriteString(r.Stdout, "ready"); err != nil || !h.reads || r.Stdin == nil {
+		return res, err
+	}
+	_, err = io.Copy(io.Discard, r.Stdin)
+	return res, err
+}
+
 // TestCommandsReuseTheirConnection: each new connection would cost a TLS handshake.
 func TestCommandsReuseTheirConnection(t *testing.T) {
 	t.Parallel()
-	handler, text := handlerOf(t, inprocess.New(t))
-	var connections atomic.Int64
-	server := httptest.NewUnstartedServer(handler)
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
-			connections.Add(1)
-		}
+	inMemory := func(size int) func() io.Reader {
+		return func() io.Reader { return bytes.NewReader(bytes.Repeat([]byte{0xff}, size)) }
 	}
-	server.Start()
-	t.Cleanup(server.Close)
-	c, err := client.New(client.Config{URL: server.URL, Token: text})
-	if err != nil {
-		t.Fatal(err)
+	streamed := func(size int) func() io.Reader {
+		return func() io.Reader { return io.MultiReader(inMemory(size)()) }
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	if _, err := c.PutEnvironment(t.Context(), sandbox.PutEnvironment{
-		ID: "catan-7", EnvironmentSpec: sandbox.EnvironmentSpec{Type: sandbox.TypeRPG, Image: "player"},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	acquired, err := c.Acquire(t.Context(), sandbox.Acquire{AgentDID: "did:plc:abc", EnvironmentID: "catan-7"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := connections.Load()
-	for range 5 {
-		req := sandbox.ExecRequest{Command: []string{"cat"}, Stdin: strings.NewReader("hello")}
-		if _, err := c.Exec(t.Context(), sandbox.LeaseRef{ID: acquired.Lease.ID}, req); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if made := connections.Load() - before; made > 1 {
-		t.Errorf("5 commands made %d connections, want them to share one", made)
+	for name, test := range map[string]struct {
+		reads, http2 bool
+		input        func() io.Reader
+		connections  int64 // for 5 commands
+	}{
+		"no input":                               {true, false, func() io.Reader { return nil }, 1},
+		"short input":                            {true, false, inMemory(64 << 10), 1},
+		"short input that nobody reads":          {false, false, inMemory(128 << 10), 1},
+		"long input":                             {true, false, inMemory(4 << 20), 5},
+		"input of unknown length, nobody reads":  {false, false, streamed(4 << 20), 5},
+		"the same, over HTTP/2":                  {false, true, streamed(4 << 20), 1},
+		"input of unknown length, over HTTP/2":   {true, true, streamed(4 << 20), 1},
+		"short input that is empty, over HTTP/2": {true, true, inMemory(0), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			handler, text := handlerOf(t, servicetest.Env{Service: hasty{reads: test.reads}, Now: time.Now})
+			var connections atomic.Int64
+			server := httptest.NewUnstartedServer(handler)
+			server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+				if state == http.StateNew {
+					connections.Add(1)
+				}
+			}
+			config := client.Config{Token: text}
+			if server.EnableHTTP2 = test.http2; test.http2 {
+				server.StartTLS()
+				config.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots(server)}
+			} else {
+				server.Start()
+			}
+			t.Cleanup(server.Close)
+			config.URL = server.URL
+			c, err := client.New(config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = c.Close() })
+			for range 5 {
+				var out bytes.Buffer
+				req := sandbox.ExecRequest{Command: []string{"cat"}, Stdin: test.input(), Stdout: &out}
+				if _, err := c.Exec(t.Context(), ref, req); err != nil || out.String() != "ready" {
+					t.Fatalf("it wrote %q: %v", &out, err)
+				}
+			}
+			if made := connections.Load(); made != test.connections {
+				t.Errorf("5 commands made %d connections, want %d", made, test.connections)
+			}
+		})
 	}
 }

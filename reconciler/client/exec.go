@@ -2,11 +2,13 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
@@ -51,19 +53,23 @@ func (c *Client) Exec(ctx context.Context, r sandbox.LeaseRef, req sandbox.ExecR
 	}
 	stream, contentType := io.Reader(bytes.NewReader(first)), wire.JSON
 	if req.Stdin != nil {
-		stream, contentType = io.MultiReader(stream, &inputLines{stdin: req.Stdin}), wire.NDJSON
+		contentType = wire.NDJSON
+		if stream, err = withInput(append(first, '\n'), req.Stdin); err != nil {
+			return sandbox.ExecResult{}, sandbox.Errorf(sandbox.Invalid, "lease %s: exec: reading stdin: %w", r, err)
+		}
 	}
 	resp, err := c.send(ctx, c.slow+running, http.MethodPost, path, contentType, wire.NDJSON, stream)
 	if err != nil {
 		return sandbox.ExecResult{}, err
 	}
 	defer func() { _ = resp.Body.Close() }() // cancels the command if it still runs
-	lines := json.NewDecoder(resp.Body)
-	result, err := c.readOutput(path, lines, req)
-	if err == nil {
-		readEnd(resp, lines)
+	out := newOutputs(req)
+	wired, err := readOutput[wire.ExecResult](c, path, resp, out)
+	if err != nil {
+		return sandbox.ExecResult{}, err
 	}
-	return result, err
+	result, err := c.result(path, wired)
+	return out.collected(result), err
 }
 
 // running returns how long a command may run. Without a timeout, the environment's applies, which this program does not
@@ -93,43 +99,63 @@ func (c *Client) result(path string, w wire.ExecResult) (sandbox.ExecResult, err
 	return result, nil
 }
 
-// readOutput streams the output of a command to its writers, collects the rest, and returns the result.
-func (c *Client) readOutput(path string, lines *json.Decoder, req sandbox.ExecRequest) (sandbox.ExecResult, error) {
-	out := newOutputs(req)
-	for {
-		var line wire.ExecOutput
-		if err := lines.Decode(&line); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return sandbox.ExecResult{}, c.lost(http.MethodPost, path, false, err)
-		}
+// outputLine is a line of a streamed command or run.
+type outputLine[Result any] struct {
+	wire.ExecOutput
+	Result *Result `json:"result"`
+}
+
+// readOutput passes the output in a response to out, and returns the result in its last line.
+func readOutput[Result any](c *Client, path string, resp *http.Response, out *outputs) (result Result, err error) {
+	lines := linesOf(resp.Body)
+	for lines.Scan() {
+		line, err := readLine[Result](lines.Bytes(), out)
 		switch {
+		case err != nil:
+			return result, c.lost(http.MethodPost, path, false, err)
 		case line.Error != nil:
-			return sandbox.ExecResult{}, line.Error.Err()
+			return result, line.Error.Err()
 		case line.Result != nil:
-			result, err := c.result(path, *line.Result)
-			return out.collected(result), err
-		default:
-			if err := out.write(line.Stream, line.Data, line.Encoding); err != nil {
-				return sandbox.ExecResult{}, c.lost(http.MethodPost, path, false, err)
-			}
+			readEnd(resp)
+			return *line.Result, nil
 		}
 	}
+	return result, c.lost(http.MethodPost, path, false, cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
+}
+
+// readLine reads a line, and passes the piece of output in it to out.
+func readLine[Result any](text []byte, out *outputs) (line outputLine[Result], err error) {
+	stream, piece, ok := wire.ReadPiece(text, out.piece)
+	switch {
+	case ok:
+		out.piece = piece
+	case len(text) == 0: // keeps the connection alive
+		return line, nil
+	default:
+		if err := json.Unmarshal(text, &line); err != nil {
+			return line, err
+		}
+		stream = line.Stream
+		if piece, err = wire.Decode(line.Data, line.Encoding); err != nil {
+			return line, err
+		}
+	}
+	return line, out.write(stream, piece)
 }
 
 // outputs passes streamed output to the writers of the request, and collects output without a writer.
 type outputs struct {
 	writers        map[string]io.Writer
 	stdout, stderr *collector
+	piece          []byte // reused
 }
 
-func newOutputs(req sandbox.ExecRequest) outputs {
+func newOutputs(req sandbox.ExecRequest) *outputs {
 	limit := req.OutputLimit
 	if limit <= 0 {
 		limit = sandbox.DefaultOutputLimit
 	}
-	o := outputs{stdout: &collector{limit: limit}, stderr: &collector{limit: limit}}
+	o := &outputs{stdout: &collector{limit: limit}, stderr: &collector{limit: limit}}
 	o.writers = map[string]io.Writer{"stdout": o.stdout, "stderr": o.stderr}
 	if req.Stdout != nil {
 		o.writers["stdout"] = req.Stdout
@@ -140,21 +166,18 @@ func newOutputs(req sandbox.ExecRequest) outputs {
 	return o
 }
 
-// write writes a piece of output. It ignores lines without a known stream, which keep the connection alive.
-func (o outputs) write(stream, data, encoding string) error {
+// write writes a piece of output. It ignores an unknown stream.
+func (o *outputs) write(stream string, piece []byte) error {
 	w := o.writers[stream]
-	if w == nil {
+	if w == nil || len(piece) == 0 {
 		return nil
 	}
-	b, err := wire.Decode(data, encoding)
-	if err == nil {
-		_, err = w.Write(b)
-	}
+	_, err := w.Write(piece)
 	return err
 }
 
 // collected adds the collected output to a result.
-func (o outputs) collected(r sandbox.ExecResult) sandbox.ExecResult {
+func (o *outputs) collected(r sandbox.ExecResult) sandbox.ExecResult {
 	r.Stdout, r.Stderr = o.stdout.kept, o.stderr.kept
 	r.Truncated = r.Truncated || o.stdout.dropped || o.stderr.dropped
 	return r
@@ -174,27 +197,64 @@ func (c *collector) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+const (
+	inputPiece = 16 << 10  // bytes of standard input in a line
+	shortInput = 128 << 10 // bytes
+)
+
+// withInput returns a request with the lines of its standard input. If that is short and in memory, the length of the
+// body is known, and the reconciler keeps the connection.
+func withInput(request []byte, stdin io.Reader) (io.Reader, error) {
+	length := shortInput + 1
+	switch known := stdin.(type) {
+	case *bytes.Reader:
+		length = known.Len()
+	case *bytes.Buffer:
+		length = known.Len()
+	case *strings.Reader:
+		length = known.Len()
+	}
+	if length > shortInput {
+		return io.MultiReader(bytes.NewReader(request), &inputLines{stdin: stdin, piece: make([]byte, inputPiece)}), nil
+	}
+	content := make([]byte, length)
+	if _, err := io.ReadFull(stdin, content); err != nil {
+		return nil, err
+	}
+	request = slices.Grow(request, 2*length)
+	for piece := range slices.Chunk(content, inputPiece) {
+		var err error
+		if request, err = wire.AppendPiece(request, "", piece); err != nil {
+			return nil, err
+		}
+	}
+	return bytes.NewReader(request), nil
+}
+
 // inputLines converts standard input to lines of a request.
 type inputLines struct {
 	stdin io.Reader
-	line  []byte // rest of the current line
+	piece []byte // reused
+	line  []byte // reused
+	rest  []byte // of line
+}
+
+func newInputLines(stdin io.Reader) io.Reader {
+	return &inputLines{stdin: stdin, piece: make([]byte, 64<<10)}
 }
 
 func (i *inputLines) Read(b []byte) (int, error) {
-	if len(i.line) == 0 {
-		piece := make([]byte, 16<<10)
-		n, err := i.stdin.Read(piece)
+	if len(i.rest) == 0 {
+		n, err := i.stdin.Read(i.piece)
 		if n == 0 {
 			return 0, err
 		}
-		line := wire.ExecInput{}
-		line.Data, line.Encoding = wire.Encode(piece[:n])
-		if i.line, err = json.Marshal(line); err != nil {
+		if i.line, err = wire.AppendPiece(i.line[:0], "", i.piece[:n]); err != nil {
 			return 0, err
 		}
-		i.line = append(i.line, '\n')
+		i.rest = i.line
 	}
-	n := copy(b, i.line)
-	i.line = i.line[n:]
+	n := copy(b, i.rest)
+	i.rest = i.rest[n:]
 	return n, nil
 }

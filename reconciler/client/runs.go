@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"mime/multipart"
 	"net/http"
@@ -33,12 +32,14 @@ func (c *Client) Run(ctx context.Context, r sandbox.RunRequest) (sandbox.RunResu
 		return sandbox.RunResult{}, err
 	}
 	defer func() { _ = resp.Body.Close() }() // cancels the run if it is not finished
-	lines := json.NewDecoder(resp.Body)
-	result, err := c.readRun(path, lines, r)
-	if err == nil {
-		readEnd(resp, lines)
+	out := newOutputs(r.ExecRequest)
+	out.writers[wire.PartFiles] = r.Collected
+	wired, err := readOutput[wire.RunResult](c, path, resp, out)
+	if err != nil {
+		return sandbox.RunResult{}, err
 	}
-	return result, err
+	result, err := c.result(path, wired.ExecResult)
+	return sandbox.RunResult{ExecResult: out.collected(result), Lease: wired.Lease, Missing: wired.Missing}, err
 }
 
 // writeRun writes the parts of a request.
@@ -78,34 +79,4 @@ func writeRun(form *multipart.Writer, r sandbox.RunRequest) error {
 		}
 	}
 	return form.Close()
-}
-
-// readRun streams the output of a run to its writers, collects the rest, and returns the result.
-func (c *Client) readRun(path string, lines *json.Decoder, r sandbox.RunRequest) (sandbox.RunResult, error) {
-	out := newOutputs(r.ExecRequest)
-	out.writers[wire.PartFiles] = r.Collected
-	for {
-		var line wire.RunOutput
-		if err := lines.Decode(&line); err != nil {
-			if errors.Is(err, io.EOF) {
-				err = io.ErrUnexpectedEOF
-			}
-			return sandbox.RunResult{}, c.lost(http.MethodPost, path, false, err)
-		}
-		switch {
-		case line.Error != nil:
-			return sandbox.RunResult{}, line.Error.Err()
-		case line.Result != nil:
-			result, err := c.result(path, line.Result.ExecResult)
-			return sandbox.RunResult{
-				ExecResult: out.collected(result),
-				Lease:      line.Result.Lease,
-				Missing:    line.Result.Missing,
-			}, err
-		default:
-			if err := out.write(line.Stream, line.Data, line.Encoding); err != nil {
-				return sandbox.RunResult{}, c.lost(http.MethodPost, path, false, err)
-			}
-		}
-	}
 }

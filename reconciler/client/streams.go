@@ -84,9 +84,7 @@ func (c *Client) readEvents(ctx context.Context, path string, passed func(id int
 		return sandbox.IsRetryable(err), err
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
-	lines := bufio.NewScanner(resp.Body)
-	lines.Buffer(nil, 16<<20)
-	lines.Split(wholeLines)
+	lines := linesOf(resp.Body)
 	kind, id := "", int64(0)
 	for lines.Scan() {
 		name, value, _ := strings.Cut(lines.Text(), ": ")
@@ -113,6 +111,16 @@ func (c *Client) readEvents(ctx context.Context, path string, passed func(id int
 		}
 	}
 	return true, c.lost(http.MethodGet, path, true, cmp.Or(lines.Err(), io.ErrUnexpectedEOF))
+}
+
+const maxLine = 16 << 20 // bytes
+
+// linesOf returns the lines of a response, without an unterminated last line.
+func linesOf(body io.Reader) *bufio.Scanner {
+	lines := bufio.NewScanner(body)
+	lines.Buffer(nil, maxLine)
+	lines.Split(wholeLines)
+	return lines
 }
 
 // wholeLines is bufio.ScanLines without an unterminated last line, which a lost connection cut off.

@@ -2,6 +2,7 @@
 package bodies
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -17,6 +18,8 @@ import (
 const (
 	// MaxJSON limits a JSON request, which may hold the standard input of a command.
 	MaxJSON = 8 << 20
+	// ShortInput is the length up to which a request with standard input, or with files, is read before it is served.
+	ShortInput = 256 << 10
 	// maxInput limits one line of standard input.
 	maxInput = 1 << 20
 )
@@ -71,12 +74,23 @@ func WriteStatusJSON(w http.ResponseWriter, status int, v any) {
 	_, _ = w.Write(append(body, '\n')) // the client may have disconnected
 }
 
-// AnswerWhileReading lets a handler respond before it has read the whole request. If it does so, the connection closes
-// after the response, because the unread rest would precede the next request.
-func AnswerWhileReading(w http.ResponseWriter) error {
-	w.Header().Set("Connection", "close")
-	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
+// TakeOrStream reads a body of at most short bytes into memory. Of a longer body, or one of unknown length, the handler
+// may read a part, and respond before its end; over HTTP/1, the connection then closes with the response, because the
+// unread rest would precede the next request.
+func TakeOrStream(w http.ResponseWriter, r *http.Request, short int64) (taken bool, err error) {
+	if r.ContentLength == 0 {
+		return true, nil
 	}
-	return nil
+	if r.ContentLength > 0 && r.ContentLength <= short {
+		body, err := ReadAll(w, r.Body, short)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return true, err
+	}
+	if r.ProtoMajor == 1 {
+		w.Header().Set("Connection", "close")
+	}
+	if err := http.NewResponseController(w).EnableFullDuplex(); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return false, err
+	}
+	return false, nil
 }

@@ -1,72 +1,91 @@
 package bodies
 
 import (
+	"bufio"
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/strictjson"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/api/problem"
 	"github.com/sandbox-lease/terraform-provider-sandbox/reconciler/internal/wire"
 )
 
-// Lines decodes the JSON values of a body one by one. It holds at most about three values in memory.
+// Lines reads the lines of a body, which each hold one JSON value. It holds one line in memory. It skips empty lines.
 type Lines struct {
-	from io.Reader
-	dec  *json.Decoder
-	read int64 // total bytes
-	left int64 // bytes left for the current value
-
-	value json.RawMessage // the current value
+	from *bufio.Reader
+	long []byte // a line that is longer than the buffer, reused
 }
 
-// errLongLine reports a value that exceeds its limit.
-var errLongLine = errors.New("the line is too long")
+// NewLines returns the lines of a body.
+func NewLines(from io.Reader) *Lines { return &Lines{from: bufio.NewReader(from)} }
 
-// NewLines returns the lines of a body. They are as strict as other bodies; see StrictJSON.
-func NewLines(from io.Reader) *Lines {
-	l := &Lines{from: from}
-	l.dec = json.NewDecoder(l)
-	return l
-}
-
-// Read implements io.Reader for the decoder.
-func (l *Lines) Read(p []byte) (int, error) {
-	if l.left <= 0 {
-		return 0, errLongLine
-	}
-	n, err := l.from.Read(p[:min(int64(len(p)), l.left)])
-	l.read += int64(n)
-	l.left -= int64(n)
-	return n, err
-}
-
-// Decode reads the next value of at most limit bytes. Errors: io.EOF after the last value; problems.
-func (l *Lines) Decode(v any, limit int64) error {
-	ahead := l.read - l.dec.InputOffset() // the decoder has buffered them
-	l.left = limit - ahead
-	err := l.dec.Decode(&l.value)
-	var tooLarge *http.MaxBytesError
-	switch {
-	case err == nil:
-		return StrictJSON(l.value, v)
-	case errors.Is(err, io.EOF):
+// Decode reads the next line, of at most limit bytes, as strictly as other bodies; see StrictJSON. Errors: io.EOF after
+// the last line; problems.
+func (l *Lines) Decode(v any, limit int) error {
+	line, err := l.next(limit)
+	if err != nil {
 		return err
-	case errors.Is(err, errLongLine):
-		return problem.TooLarge("a line of the body", limit)
-	case errors.As(err, &tooLarge):
-		return problem.TooLarge("the body", tooLarge.Limit)
 	}
-	return problem.BadBody(fmt.Errorf("is not JSON: %w", err))
+	return decodeLine(line, v)
+}
+
+func decodeLine(line []byte, v any) error {
+	problems := strictjson.Decode(line, v)
+	for i, p := range problems {
+		if p.Name == strictjson.Body {
+			problems[i].Problem += "; each line of " + wire.NDJSON + " must be one JSON value"
+		}
+	}
+	return problem.BadFields(problems)
+}
+
+// next returns the next line that is not empty, until the next call. Errors: as for Decode.
+func (l *Lines) next(limit int) ([]byte, error) {
+	for {
+		line, err := l.read(limit)
+		if line = bytes.Trim(line, " \t\r\n"); err != nil || len(line) > 0 {
+			return line, err
+		}
+	}
+}
+
+// read returns the next line. The last one needs no line end.
+func (l *Lines) read(limit int) ([]byte, error) {
+	l.long = l.long[:0]
+	for {
+		part, err := l.from.ReadSlice('\n')
+		if len(l.long)+len(part) > limit {
+			return nil, problem.TooLarge("a line of the body", int64(limit))
+		}
+		if err == nil && len(l.long) == 0 {
+			return part, nil
+		}
+		l.long = append(l.long, part...)
+		var tooLarge *http.MaxBytesError
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+		case err == nil, errors.Is(err, io.EOF) && len(l.long) > 0:
+			return l.long, nil
+		case errors.Is(err, io.EOF):
+			return nil, err
+		case errors.As(err, &tooLarge):
+			return nil, problem.TooLarge("the body", tooLarge.Limit)
+		default:
+			return nil, problem.BadBody(fmt.Errorf("is incomplete: %w", err))
+		}
+	}
 }
 
 // stdin reads standard input from the lines of a request. A read error must not look like the end of the input:
 // it fails the request.
 type stdin struct {
 	lines *Lines
-	rest  []byte
+	piece []byte // reused
+	rest  []byte // of piece
 	fail  context.CancelCauseFunc
 }
 
@@ -89,17 +108,23 @@ func (i *stdin) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// next decodes the next line.
+// next reads the next line.
 func (i *stdin) next() error {
-	var line wire.ExecInput
-	if err := i.lines.Decode(&line, maxInput); err != nil {
+	line, err := i.lines.next(maxInput)
+	if err != nil {
 		return err
 	}
-	data, err := wire.Decode(line.Data, line.Encoding)
-	if err != nil {
-		return problem.BadField("data", err)
+	stream, piece, ok := wire.ReadPiece(line, i.piece)
+	if !ok || stream != "" {
+		var in wire.ExecInput
+		if err := decodeLine(line, &in); err != nil {
+			return err
+		}
+		if piece, err = wire.Decode(in.Data, in.Encoding); err != nil {
+			return problem.BadField("data", err)
+		}
 	}
-	i.rest = data
+	i.piece, i.rest = piece, piece
 	return nil
 }
 

@@ -2,10 +2,8 @@ package routes
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
-	"io"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -107,8 +105,12 @@ func (s *Routes) askAgent(w http.ResponseWriter, r *http.Request) error {
 	if s.Connector == nil {
 		return sandbox.Errorf(sandbox.Unavailable, "this service passes no requests on to agents")
 	}
-	if err := takeBody(w, r); err != nil {
+	taken, err := bodies.TakeOrStream(w, r, maxTakenBody)
+	if err != nil {
 		return err
+	}
+	if !taken {
+		exchange.Of(r.Context()).Wait()
 	}
 	ref := sandbox.ProcessRef{LeaseRef: sandbox.LeaseRef{ID: lease}, Name: name}
 	conn, err := s.Connector.Connect(r.Context(), ref)
@@ -166,26 +168,9 @@ func (f finalOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.to.RoundTrip(r.WithContext(f.ctx))
 }
 
-// maxTakenBody is the largest buffered body of a request to an agent, in bytes.
+// maxTakenBody is the largest buffered body of a request to an agent, in bytes. The agent gets a larger one while it
+// arrives, and may answer before its end.
 const maxTakenBody = 64 << 10
-
-// takeBody buffers a small body. A large body, or one of unknown size, is forwarded while it arrives. The agent may
-// answer before its end; its connection then serves no other request.
-func takeBody(w http.ResponseWriter, r *http.Request) error {
-	if r.ContentLength < 0 || r.ContentLength > maxTakenBody {
-		exchange.Of(r.Context()).Wait()
-		return bodies.AnswerWhileReading(w)
-	}
-	if r.ContentLength == 0 {
-		return nil
-	}
-	body, err := bodies.ReadAll(w, r.Body, maxTakenBody)
-	if err != nil {
-		return err
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	return nil
-}
 
 // agentsPath returns the path of requests to an agent.
 func agentsPath(lease, name string) string {

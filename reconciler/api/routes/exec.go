@@ -79,7 +79,7 @@ func (s *Routes) exec(w http.ResponseWriter, r *http.Request, service service.Se
 	}
 	streaming, out := stream.Open(w, r, s.Stream, wire.NDJSON, stream.Line("\n"))
 	defer out.Close()
-	req.Stdout, req.Stderr = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}
+	req.Stdout, req.Stderr = output(out, "stdout"), output(out, "stderr")
 	result, err := service.Exec(streaming, ref, req)
 	err = cmp.Or(bodies.StdinProblem(ctx), err)
 	wired := wire.ResultOf(result)
@@ -111,15 +111,19 @@ func endOutput(r *http.Request, out *stream.Stream, err error, result any, faile
 type outputWriter struct {
 	out  *stream.Stream
 	name string
+	line []byte // reused
 }
 
-func (o outputWriter) Write(b []byte) (int, error) {
+func output(to *stream.Stream, name string) io.Writer { return &outputWriter{out: to, name: name} }
+
+func (o *outputWriter) Write(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return 0, nil // a flush of a tar stream
 	}
-	line := wire.ExecOutput{Stream: o.name}
-	line.Data, line.Encoding = wire.Encode(b)
-	if err := o.out.SendJSON(line); err != nil {
+	if o.line, err = wire.AppendPiece(o.line[:0], o.name, b); err != nil {
+		return 0, err
+	}
+	if err := o.out.Send(o.line); err != nil {
 		return 0, err
 	}
 	return len(b), nil
@@ -142,7 +146,7 @@ func readExec(w http.ResponseWriter, r *http.Request, fail context.CancelCauseFu
 			return sandbox.ExecRequest{}, err
 		}
 	case wire.NDJSON:
-		if err := bodies.AnswerWhileReading(w); err != nil {
+		if _, err := bodies.TakeOrStream(w, r, bodies.ShortInput); err != nil {
 			return sandbox.ExecRequest{}, err
 		}
 		lines := bodies.NewLines(r.Body)

@@ -61,9 +61,8 @@ func (s *Routes) run(w http.ResponseWriter, r *http.Request, service service.Ser
 	}
 	ctx, out := stream.Open(w, r, s.Stream, wire.NDJSON, stream.Line("\n"))
 	defer out.Close()
-	req.Stdout, req.Stderr, req.Collected = outputWriter{out, "stdout"}, outputWriter{out, "stderr"}, outputWriter{
-		out, wire.PartFiles,
-	}
+	req.Stdout, req.Stderr = output(out, "stdout"), output(out, "stderr")
+	req.Collected = output(out, wire.PartFiles)
 	result, err := service.Run(ctx, req)
 	wired := wire.RunResultOf(result)
 	return endOutput(r, out, err, wire.RunOutput{Result: &wired},
@@ -118,7 +117,7 @@ func readRun(w http.ResponseWriter, r *http.Request) (runInput, error) {
 }
 
 func readParts(w http.ResponseWriter, r *http.Request) (runInput, error) {
-	if err := bodies.AnswerWhileReading(w); err != nil {
+	if _, err := bodies.TakeOrStream(w, r, bodies.ShortInput); err != nil {
 		return runInput{}, err
 	}
 	parts, err := r.MultipartReader()
