@@ -108,6 +108,38 @@ func TestNothingRunsOnceTheLeaseHasEnded(t *testing.T) {
 	})
 }
 
+// TestNothingRunsAfterAWakeWithoutAnAnswer: the sandbox may run although the ledger says that it sleeps.
+func TestNothingRunsAfterAWakeWithoutAnAnswer(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept())
+		l := w.acquire(ann)
+		if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Fatal(err)
+		}
+		w.bucket.fail(bucketDown)
+		w.backend.Fault(fake.OpWake, func(ctx context.Context) error {
+			w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StateRunning })
+			<-ctx.Done()
+			return sandbox.Errorf(sandbox.UnknownOutcome, "wake: %w", ctx.Err())
+		})
+		waking := make(chan error, 1)
+		go func() {
+			_, err := w.engine.Wake(w.Context(), sandbox.LeaseRef{ID: annLease})
+			waking <- err
+		}()
+		later(time.Second)
+		w.die()
+		if err := <-waking; sandbox.CodeOf(err) != sandbox.LeaseEnded {
+			t.Errorf("the wake ends with %v", err)
+		}
+		later(20 * time.Minute)
+		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StatePaused {
+			t.Errorf("it is %s while its state cannot be saved, want it frozen", s)
+		}
+	})
+}
+
 func TestAFailedLastSaveIsRetriedWhenTheBucketIsBack(t *testing.T) {
 	inWorld(t, func(w *world) {
 		w.startLoop()

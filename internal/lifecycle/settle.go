@@ -144,13 +144,7 @@ func (c *Core) settleSuccess(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		return c.EnterPhase(tx, s, sandbox.PhaseAwake, out.runsSince(s, tx.Now), sandbox.EventReady,
 			map[string]any{"from_pool": true})
 	case Wake:
-		if t.Row.Status.State == sandbox.SandboxStopped { // an earlier attempt may have started it
-			s.Meter.Restart()
-		}
-		if s.Status.ErrorCode != "" && !s.Down() { // it was asleep after it stopped, or stopped in its sleep
-			s.Crash = ledger.Crash{Since: tx.Now}
-		}
-		return c.wokeWith(tx, s, out.disk)
+		return c.woke(tx, s, t, out)
 	case Renew:
 		return c.settleRenewed(tx, s, t, out.rest)
 	case Halt:
@@ -218,6 +212,9 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		// The lease has ended meanwhile, and its kill does not wait for a retry of the failed step.
 		s.Schedule.Reset(tx.Now)
 		c.log.Info("lifecycle: step failed, and its lease has ended", About(s), "action", t.Action, "error", cause)
+		if t.Action == Wake { // the sandbox may run, until its last save begins unless it is frozen before
+			return c.woke(tx, s, t, out)
+		}
 		return nil
 	}
 	if t.Action == Kill && out.absent { // its remains no longer run
@@ -299,16 +296,22 @@ func withDisk(data map[string]any, disk *sandbox.KeptDisk) map[string]any {
 	return data
 }
 
-// wokeWith records the start of a sandbox that was asleep. The loss of its disk is an event of its own.
-func (c *Core) wokeWith(tx *ledger.Tx, s *ledger.Sandbox, disk *sandbox.KeptDisk) error {
-	if disk != nil && disk.Lost != "" {
-		if err := tx.AppendSandboxEvent(s, sandbox.EventDiskLost, sandbox.DiskLost{Reason: disk.Lost}); err != nil {
+// woke records that a wake has started the sandbox, or may have. The loss of the sandbox's disk is an event of its own.
+func (c *Core) woke(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome) error {
+	if t.Row.Status.State == sandbox.SandboxStopped { // an earlier attempt may have started it
+		s.Meter.Restart()
+	}
+	if s.Status.ErrorCode != "" && !s.Down() { // it was asleep after it stopped, or stopped in its sleep
+		s.Crash = ledger.Crash{Since: tx.Now}
+	}
+	if out.disk != nil && out.disk.Lost != "" {
+		if err := tx.AppendSandboxEvent(s, sandbox.EventDiskLost, sandbox.DiskLost{Reason: out.disk.Lost}); err != nil {
 			return err
 		}
 	}
 	var data any // without a disk the event has no data
-	if disk != nil {
-		data = map[string]any{"disk": disk}
+	if out.disk != nil {
+		data = map[string]any{"disk": out.disk}
 	}
 	return c.EnterPhase(tx, s, sandbox.PhaseAwake, tx.Now, sandbox.EventAwake, data)
 }
