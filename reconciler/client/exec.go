@@ -239,10 +239,6 @@ type inputLines struct {
 	rest  []byte // of line
 }
 
-func newInputLines(stdin io.Reader) io.Reader {
-	return &inputLines{stdin: stdin, piece: make([]byte, 64<<10)}
-}
-
 func (i *inputLines) Read(b []byte) (int, error) {
 	if len(i.rest) == 0 {
 		n, err := i.stdin.Read(i.piece)
