@@ -52,7 +52,7 @@ func TestServiceOverHTTP(t *testing.T) {
 }
 
 // handlerOf returns the API of a service, and a token that it accepts.
-func handlerOf(t *testing.T, env servicetest.Env) (handler http.Handler, token string) {
+func handlerOf(t testing.TB, env servicetest.Env) (handler http.Handler, token string) {
 	t.Helper()
 	token = access.NewToken()
 	known, err := access.MakeToken("suite", token)

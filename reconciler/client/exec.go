@@ -223,10 +223,7 @@ func withInput(request []byte, stdin io.Reader) (io.Reader, error) {
 	}
 	request = slices.Grow(request, 2*length)
 	for piece := range slices.Chunk(content, inputPiece) {
-		var err error
-		if request, err = wire.AppendPiece(request, "", piece); err != nil {
-			return nil, err
-		}
+		request = wire.AppendInput(request, piece)
 	}
 	return bytes.NewReader(request), nil
 }
@@ -245,9 +242,7 @@ func (i *inputLines) Read(b []byte) (int, error) {
 		if n == 0 {
 			return 0, err
 		}
-		if i.line, err = wire.AppendPiece(i.line[:0], "", i.piece[:n]); err != nil {
-			return 0, err
-		}
+		i.line = wire.AppendInput(i.line[:0], i.piece[:n])
 		i.rest = i.line
 	}
 	n := copy(b, i.rest)

@@ -120,7 +120,7 @@ func (o *outputWriter) Write(b []byte) (n int, err error) {
 	if len(b) == 0 {
 		return 0, nil // a flush of a tar stream
 	}
-	if o.line, err = wire.AppendPiece(o.line[:0], o.name, b); err != nil {
+	if o.line, err = wire.AppendOutput(o.line[:0], o.name, b); err != nil {
 		return 0, err
 	}
 	if err := o.out.Send(o.line); err != nil {

@@ -8,29 +8,33 @@ import (
 	"unicode/utf8"
 )
 
-// AppendPiece appends the line of a piece of a stream: an ExecInput if stream is "", otherwise an ExecOutput. Binary
-// pieces are many and long, and encoding/json would copy each several times.
-func AppendPiece(line []byte, stream string, piece []byte) ([]byte, error) {
-	line = append(line, '{')
-	if stream != "" {
-		line = append(line, `"stream":"`+stream+`",`...)
+// AppendInput appends the line of a piece of standard input, an ExecInput. It is in base64, also if it is text: many
+// pieces are long, and encoding/json would copy each several times.
+func AppendInput(line, piece []byte) []byte { return appendBase64(append(line, '{'), piece) }
+
+// AppendOutput appends the line of a piece of output, an ExecOutput. A text stays readable.
+func AppendOutput(line []byte, stream string, piece []byte) ([]byte, error) {
+	line = append(line, `{"stream":"`+stream+`",`...)
+	if !utf8.Valid(piece) {
+		return appendBase64(line, piece), nil
 	}
-	line = append(line, `"data":`...)
-	if utf8.Valid(piece) {
-		text, err := json.Marshal(string(piece))
-		return append(append(line, text...), "}\n"...), err
-	}
-	line = base64.StdEncoding.AppendEncode(append(line, '"'), piece)
-	return append(line, `","encoding":"`+Base64+"\"}\n"...), nil
+	text, err := json.Marshal(string(piece))
+	line = append(append(line, `"data":`...), text...)
+	return append(line, "}\n"...), err
 }
 
-// The lines of binary pieces, split at their quotes. A part that is "" may have any value.
+func appendBase64(line, piece []byte) []byte {
+	line = base64.StdEncoding.AppendEncode(append(line, `"data":"`...), piece)
+	return append(line, `","encoding":"`+Base64+"\"}\n"...)
+}
+
+// The lines of pieces in base64, split at their quotes. A part that is "" may have any value.
 var (
 	inputForm  = strings.Split(`{"data":"","encoding":"base64"}`, `"`)
 	outputForm = strings.Split(`{"stream":"","data":"","encoding":"base64"}`, `"`)
 )
 
-// ReadPiece reads the line of a binary piece, and decodes it into the space of reused. ok is false if the line is
+// ReadPiece reads the line of a piece in base64, and decodes it into the space of reused. ok is false if the line is
 // another one, is invalid, or has escapes or another order of fields: encoding/json then reads it.
 func ReadPiece(line, reused []byte) (stream string, piece []byte, ok bool) {
 	parts := bytes.SplitN(line, []byte{'"'}, len(outputForm)+1)

@@ -43,26 +43,28 @@ func FuzzPiecesAreReadAsByEncodingJSON(f *testing.F) {
 				t.Errorf("%q is read as %q of %q, want %v, %q of %q", text, piece, stream, valid, want, wantStream)
 			}
 		}
-		for _, stream := range []string{"", "stdout"} {
-			binary := append([]byte{0xff}, text...)
-			line, err := wire.AppendPiece([]byte("before"), stream, binary)
-			if err != nil {
-				t.Fatal(err)
-			}
-			gotStream, piece, ok := wire.ReadPiece(line[len("before"):], nil)
-			if !ok || gotStream != stream || !bytes.Equal(piece, binary) {
-				t.Errorf("%q is read as %v, %q of %q", line, ok, piece, gotStream)
-			}
-			if line, err = wire.AppendPiece(nil, stream, text); err != nil {
-				t.Fatal(err)
-			}
-			var out wire.ExecOutput
-			if err := json.Unmarshal(line, &out); err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-			if piece, err := wire.Decode(out.Data, out.Encoding); err != nil || !bytes.Equal(piece, text) || out.Stream != stream {
-				t.Errorf("%q is %q of %q: %v", line, piece, out.Stream, err)
-			}
+		input := wire.AppendInput([]byte("before"), text)
+		if stream, piece, ok := wire.ReadPiece(input[len("before"):], nil); !ok || stream != "" || !bytes.Equal(piece, text) {
+			t.Errorf("%q is read as %v, %q of %q", input, ok, piece, stream)
+		}
+		binary := append([]byte{0xff}, text...)
+		line, err := wire.AppendOutput([]byte("before"), "stdout", binary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stream, piece, ok := wire.ReadPiece(line[len("before"):], nil)
+		if !ok || stream != "stdout" || !bytes.Equal(piece, binary) {
+			t.Errorf("%q is read as %v, %q of %q", line, ok, piece, stream)
+		}
+		if line, err = wire.AppendOutput(nil, "stderr", text); err != nil {
+			t.Fatal(err)
+		}
+		var out wire.ExecOutput
+		if err := json.Unmarshal(line, &out); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if piece, err := wire.Decode(out.Data, out.Encoding); err != nil || !bytes.Equal(piece, text) || out.Stream != "stderr" {
+			t.Errorf("%q is %q of %q: %v", line, piece, out.Stream, err)
 		}
 	})
 }
