@@ -212,7 +212,7 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		// The lease has ended meanwhile, and its kill does not wait for a retry of the failed step.
 		s.Schedule.Reset(tx.Now)
 		c.log.Info("lifecycle: step failed, and its lease has ended", About(s), "action", t.Action, "error", cause)
-		if t.Action == Wake { // the sandbox may run, until its last save begins unless it is frozen before
+		if t.Action == Wake { // the sandbox may run, and must be frozen before its last save
 			return c.woke(tx, s, t, out)
 		}
 		return nil

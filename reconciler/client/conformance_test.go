@@ -152,14 +152,14 @@ func TestCommandsReuseTheirConnection(t *testing.T) {
 		input        func() io.Reader
 		connections  int64 // for 5 commands
 	}{
-		"no input":                               {true, false, func() io.Reader { return nil }, 1},
-		"short input":                            {true, false, inMemory(64 << 10), 1},
-		"short input that nobody reads":          {false, false, inMemory(128 << 10), 1},
-		"long input":                             {true, false, inMemory(4 << 20), 5},
-		"input of unknown length, nobody reads":  {false, false, streamed(4 << 20), 5},
-		"the same, over HTTP/2":                  {false, true, streamed(4 << 20), 1},
-		"input of unknown length, over HTTP/2":   {true, true, streamed(4 << 20), 1},
-		"short input that is empty, over HTTP/2": {true, true, inMemory(0), 1},
+		"no input":    {true, false, func() io.Reader { return nil }, 1},
+		"short input": {true, false, inMemory(64 << 10), 1},
+		"short input that the command does not read": {false, false, inMemory(128 << 10), 1},
+		"long input": {true, false, inMemory(4 << 20), 5},
+		"input of unknown length that the command does not read": {false, false, streamed(4 << 20), 5},
+		"input that the command does not read, over HTTP/2":      {false, true, streamed(4 << 20), 1},
+		"input of unknown length, over HTTP/2":                   {true, true, streamed(4 << 20), 1},
+		"empty input, over HTTP/2":                               {true, true, inMemory(0), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
