@@ -135,8 +135,9 @@ func (b *broker) save(ctx context.Context, r channel.Request, out *wire.Writer) 
 }
 
 const (
-	// readyLimit limits the wait for process 1 at the start of a sandbox.
-	readyLimit = 5 * time.Second
+	// readyLimit limits the wait for process 1 at the start of a sandbox. It takes milliseconds; on a host whose disk or
+	// cores are taken, it has taken more than 5 s.
+	readyLimit = time.Minute
 	readyPause = 2 * time.Millisecond
 )
 
