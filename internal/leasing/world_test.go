@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/lifecycle"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/output"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
@@ -63,6 +64,9 @@ func inWorld(t *testing.T, f func(w *world)) {
 // inWorldOn is inWorld on the ledger at a URL.
 func inWorldOn(t *testing.T, url string, f func(w *world)) {
 	path := filepath.Join(memoryDir(t), "ledger.db")
+	if url == "" {
+		ledgertest.CreateFile(t, path)
+	}
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{T: t, path: path, url: cmp.Or(url, "sqlite://"+path), backend: fake.New("engine-1", nil), stop: func() {},
 			bucket: newBucket(t), now: time.Now, poll: time.Minute}

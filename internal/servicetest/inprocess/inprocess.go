@@ -13,6 +13,7 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/executor/fake"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/leasing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger"
+	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/ledgertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/pricing"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/seal"
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/servicetest"
@@ -26,7 +27,11 @@ var start = time.Date(2026, 8, 15, 12, 0, 0, 0, time.UTC)
 // SQLite returns the URL of a new ledger.
 func SQLite(t *testing.T) string { return fileURL(t) }
 
-func fileURL(t testing.TB) string { return "sqlite://" + filepath.Join(t.TempDir(), "ledger.db") }
+func fileURL(t testing.TB) string {
+	path := filepath.Join(t.TempDir(), "ledger.db")
+	ledgertest.CreateFile(t, path)
+	return "sqlite://" + path
+}
 
 // New creates a test environment on SQLite. Everything ends with the test.
 func New(t *testing.T) servicetest.Env {
