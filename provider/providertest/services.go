@@ -19,19 +19,17 @@ func OverBothServices(t *testing.T, test func(t *testing.T, w *World, provider s
 // servicetest shows that the two services behave alike, and a test may take half a minute on each.
 func OverAService(t *testing.T, test func(t *testing.T, w *World, provider string)) {
 	t.Helper()
-	if os.Getenv("SANDBOX_TEST_LONG") != "" {
-		OverBothServices(t, test)
-		return
-	}
-	w := New(t)
-	test(t, w, w.Reconciler().Configuration)
+	overAService(t, func(t *testing.T, configure func(w *World) string) {
+		w := New(t)
+		test(t, w, configure(w))
+	}, host.Config{})
 }
 
-// OverAnEngineThatFails is OverBothServices with a proxy between the service and the engine. The proxy can misbehave.
-// The world's Docker client bypasses it.
+// OverAnEngineThatFails is OverAService with a proxy between the service and the engine. The proxy can misbehave. The
+// world's Docker client bypasses it.
 func OverAnEngineThatFails(t *testing.T, test func(t *testing.T, w *World, provider string, engine *dockertest.Proxy)) {
 	t.Helper()
-	over(t, func(t *testing.T, configure func(w *World) string) {
+	overAService(t, func(t *testing.T, configure func(w *World) string) {
 		w, engine := NewThroughProxy(t)
 		test(t, w, configure(w), engine)
 	}, host.Config{})
@@ -61,6 +59,20 @@ func over(t *testing.T, test func(t *testing.T, configure func(w *World) string)
 		t.Parallel()
 		test(t, (*World).Embedded)
 	})
+	overAReconciler(t, test, allow)
+}
+
+func overAService(t *testing.T, test func(t *testing.T, configure func(w *World) string), allow host.Config) {
+	t.Helper()
+	if os.Getenv("SANDBOX_TEST_LONG") != "" {
+		over(t, test, allow)
+		return
+	}
+	overAReconciler(t, test, allow)
+}
+
+func overAReconciler(t *testing.T, test func(t *testing.T, configure func(w *World) string), allow host.Config) {
+	t.Helper()
 	t.Run("reconciler", func(t *testing.T) {
 		t.Parallel()
 		test(t, func(w *World) string { return w.ReconcilerWith(allow).Configuration })

@@ -7,7 +7,6 @@ import (
 
 	"github.com/hashicorp/terraform-plugin-testing/helper/resource"
 
-	"github.com/sandbox-lease/terraform-provider-sandbox/internal/host"
 	"github.com/sandbox-lease/terraform-provider-sandbox/provider/providertest"
 	"github.com/sandbox-lease/terraform-provider-sandbox/sandbox"
 )
@@ -15,7 +14,7 @@ import (
 // The framework plans again after each step, and fails if that plan is not empty.
 func TestAccEnvironmentWithCompanions(t *testing.T) {
 	t.Parallel()
-	providertest.OverServices(t, host.Config{}, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		with := func(companions string) string {
 			return provider + minimal(w, strings.ReplaceAll(companions, "IMAGE", w.Image))
 		}

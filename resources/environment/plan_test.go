@@ -524,7 +524,7 @@ func TestAccEnvironmentWithLeasesOfOthers(t *testing.T) {
 	for name, owner := range map[string]string{"an orchestrator": "stranger", "another state": "terraform:another-state"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+			providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 				const own = `
 resource "sandbox_lease" "own" {
   agent_did      = "did:plc:own"

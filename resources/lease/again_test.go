@@ -24,7 +24,7 @@ func inEpoch(config string, epoch int) string {
 // reopens the environment leases it again.
 func TestAccLeaseWaitsForItsEnvironment(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		config := provider + leased(w, `on_expiry = "recreate"`)
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),

@@ -55,7 +55,7 @@ resource "sandbox_lease" "test" {
 // A replacement cannot start before the lease that it replaces ends. The error says so, and the old lease stays active.
 func TestAccLeaseCreateBeforeDestroy(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		config := func(life, more string) string {
 			return provider + leased(w, fmt.Sprintf("max_lifetime = %q\n%s", life, more))
 		}
@@ -175,7 +175,7 @@ func TestAccLease(t *testing.T) {
 
 func TestAccLeaseEnded(t *testing.T) {
 	t.Parallel()
-	providertest.OverBothServices(t, func(t *testing.T, w *providertest.World, provider string) {
+	providertest.OverAService(t, func(t *testing.T, w *providertest.World, provider string) {
 		resource.Test(t, resource.TestCase{
 			ProtoV6ProviderFactories: w.Providers(),
 			CheckDestroy:             gone(w),
