@@ -147,15 +147,18 @@ func TestLinesUpToTheirLimitAreInput(t *testing.T) {
 	w.game()
 	const piece = 1<<20 - 100
 	line := fmt.Sprintf(`{"data":%q}`, strings.Repeat("a", piece))
-	for name, between := range map[string]string{"of Unix": "\n", "of Windows": "\r\n", "and empty lines": "\n\n \n"} {
+	for name, lines := range map[string]struct {
+		n   int
+		end string
+	}{"of Unix": {20, "\n"}, "of Windows": {2, "\r\n"}, "and empty lines": {2, "\n\n \n"}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := *w
 			w.T = t
-			body := `{"command":["cat"],"output_limit":33554432}` + between + strings.Repeat(line+between, 20)
+			body := `{"command":["cat"],"output_limit":33554432}` + lines.end + strings.Repeat(line+lines.end, lines.n)
 			a := w.ask(annIn+"/exec", wire.NDJSON, io.NopCloser(strings.NewReader(body)))
-			if r := want[wire.ExecResult](&w, a, 200); len(r.Stdout) != 20*piece {
-				t.Errorf("%d bytes came back of %d", len(r.Stdout), 20*piece)
+			if r := want[wire.ExecResult](&w, a, 200); len(r.Stdout) != lines.n*piece {
+				t.Errorf("%d bytes came back of %d", len(r.Stdout), lines.n*piece)
 			}
 		})
 	}

@@ -25,6 +25,7 @@ func TestMain(m *testing.M) {
 		probeEngine(name)
 		return
 	}
+	executortest.Overlap()
 	goleak.VerifyTestMain(m)
 }
 

@@ -186,7 +186,7 @@ func loose(t *testing.T, header, content string) string {
 
 // A header without end costs no memory, and its object is left out.
 func TestAHeaderWithoutEndIsNotKept(t *testing.T) {
-	const much = 256 << 20
+	const much = 64 << 20
 	w := newWork(t, 0)
 	w.commit(map[string]string{"a": "work\n"})
 	in := dotGit(t, w.dir, [2]string{".git/objects/ab/" + strings.Repeat("0", 38), loose(t, strings.Repeat("a", much), "")})

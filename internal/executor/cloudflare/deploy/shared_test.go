@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -306,6 +307,10 @@ func TestASharedWorkerThatBreaksOffIsCompletedOrRemoved(t *testing.T) {
 			whole.must(run.do(t.Context(), whole))
 			calls, requests := whole.requests(), whole.workers.requests()
 			for n := range 2*calls + requests {
+				// Calls break off before or after they have an effect, and with SANDBOX_TEST_LONG both.
+				if n < 2*calls && (n%calls%2 == 0) != (n < calls) && os.Getenv("SANDBOX_TEST_LONG") == "" {
+					continue
+				}
 				g, ctx := start(), t.Context()
 				switch {
 				case n < calls:
