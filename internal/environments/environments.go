@@ -318,7 +318,7 @@ func (v *Service) change(tx *ledger.Tx, row *ledger.Environment, p sandbox.PutEn
 			if err := reopen(tx, row); err != nil {
 				return err
 			}
-			row.Epoch = p.Epoch
+			row.Epoch, row.OpenedAt = p.Epoch, tx.Now // late conditions of the game before do not end this one
 		}
 		row.Type, row.Backend, row.Instance, row.Spec = p.Type, p.Backend, instance, p.EnvironmentSpec
 		row.Pool = ledger.PoolFailures{}

@@ -25,6 +25,7 @@ var conditionTests = []test{
 	{"ConditionForAGeneration", conditionForAGeneration},
 	{"EndedEnvironmentIsReopened", endedEnvironmentIsReopened},
 	{"HigherEpochReopens", higherEpochReopens},
+	{"HigherEpochOutlivesTheEndOfTheGameBefore", higherEpochOutlivesTheEndOfTheGameBefore},
 }
 
 func conditionEndsOneAgentsLease(w *world) {
@@ -354,4 +355,21 @@ func higherEpochReopens(w *world) {
 		w.Errorf("with a higher epoch it is %s, epoch %d", e.Status, e.Epoch)
 	}
 	w.wantLease(w.acquire(ann), 1, sandbox.LeaseActive, "")
+}
+
+// higherEpochOutlivesTheEndOfTheGameBefore: the end of the game before may arrive after the epoch of the next one.
+func higherEpochOutlivesTheEndOfTheGameBefore(w *world) {
+	w.environment()
+	w.acquire(ann)
+	w.Advance(time.Second)
+	over := w.Now()
+	w.Advance(time.Second)
+	if e := w.environment(func(p *sandbox.PutEnvironment) { p.Epoch = 1 }); e.Status != sandbox.EnvironmentOpen {
+		w.Errorf("with a higher epoch it is %s", e.Status)
+	}
+	w.wantReceipt(w.deliver("game.finished", at(over)), sandbox.DeliveryApplied, 1) // ann's lease is of that game
+	w.Advance(time.Second)
+	w.wantLease(w.lease(ann), 1, sandbox.LeaseDestroyed, sandbox.EndedByCondition)
+	w.wantReceipt(w.deliver("game.finished", at(over)), sandbox.DeliveryStale, 0)
+	w.wantLease(w.acquire(bob), 1, sandbox.LeaseActive, "")
 }
