@@ -3,6 +3,7 @@ package leasing_test
 import (
 	"context"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -138,6 +139,107 @@ func TestNothingRunsAfterAWakeWithoutAnAnswer(t *testing.T) {
 			t.Errorf("it is %s while its state cannot be saved, want it frozen", s)
 		}
 	})
+}
+
+// TestNothingRunsAfterAWakeThatFailedBeforeTheEnd: the ledger says that the sandbox sleeps, and nothing corrects it
+// before the lease ends.
+func TestNothingRunsAfterAWakeThatFailedBeforeTheEnd(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.startLoop()
+		w.environment(kept())
+		l := w.acquire(ann)
+		if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+			t.Fatal(err)
+		}
+		w.bucket.fail(bucketDown)
+		w.backend.Fault(fake.OpWake, func(context.Context) error {
+			w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StateRunning })
+			time.Sleep(time.Second) // the event of the change finds a step at work
+			return sandbox.Errorf(sandbox.UnknownOutcome, "the answer to the wake was lost")
+		})
+		if _, err := w.engine.Wake(w.Context(), sandbox.LeaseRef{ID: annLease}); err == nil {
+			t.Error("the wake is done")
+		}
+		w.die()
+		later(20 * time.Minute)
+		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StatePaused {
+			t.Errorf("it is %s while its state cannot be saved, want it frozen", s)
+		}
+	})
+}
+
+// TestAnEndedLeaseThatCannotBeFrozenIsStopped: nothing runs on because an engine refuses to freeze.
+func TestAnEndedLeaseThatCannotBeFrozenIsStopped(t *testing.T) {
+	for name, tc := range map[string]struct {
+		refuses int32 // the number of freezes and stops that fail
+		with    error
+	}{
+		"refused":   {1, sandbox.Errorf(sandbox.Failed, "unable to freeze")},
+		"no answer": {2, sandbox.Errorf(sandbox.Timeout, "the engine does not answer")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.startLoop()
+				w.environment(kept(never))
+				l := w.acquire(ann)
+				w.write(annLease, "kept")
+				w.bucket.fail(bucketDown)
+				var asked atomic.Int32
+				w.backend.Fault(fake.OpSleep, func(context.Context) error {
+					if asked.Add(1) <= tc.refuses {
+						return tc.with
+					}
+					return nil
+				})
+				w.die()
+				later(time.Minute)
+				if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StateStopped {
+					t.Errorf("it is %s while its state cannot be saved, want it stopped", s)
+				}
+				w.bucket.fault(nil)
+				later(time.Minute)
+				w.remembers(w.acquire(ann), "kept")
+			})
+		})
+	}
+}
+
+// TestAStateThatCannotBeReadIsGivenUpInTime: only a backend that is away is waited for without an end.
+func TestAStateThatCannotBeReadIsGivenUpInTime(t *testing.T) {
+	for name, tc := range map[string]struct {
+		isAway bool
+		gone   bool
+	}{
+		"by a backend that answers": {false, true},
+		"by one that is away":       {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				w.startLoop()
+				w.environment(kept(never, func(s *sandbox.SnapshotSpec) { s.RetryFor = sandbox.Duration(2 * time.Hour) }))
+				l := w.acquire(ann)
+				w.write(annLease, "lost")
+				w.backend.Fault(fake.OpExport, func(ctx context.Context) error {
+					if !tc.isAway {
+						<-ctx.Done()
+					}
+					return sandbox.Errorf(sandbox.Unavailable, "the stream broke")
+				})
+				w.die()
+				later(time.Minute)
+				if tc.isAway {
+					w.backend.Fail(fake.OpInstance, away)
+				}
+				later(2*time.Hour + 30*time.Minute)
+				if _, there := w.backend.Sandboxes()[l.SandboxID]; there == tc.gone {
+					t.Errorf("is it there after two hours and a half? %t", there)
+				}
+				if lost := w.count(l.SandboxID, sandbox.EventSnapshotLost); lost > 0 != tc.gone {
+					t.Errorf("%d events tell of its loss", lost)
+				}
+			})
+		})
+	}
 }
 
 func TestAFailedLastSaveIsRetriedWhenTheBucketIsBack(t *testing.T) {

@@ -111,6 +111,18 @@ func halt(ctx context.Context, t *Task) outcome {
 	return outcome{err: t.On.Sleep(ctx, t.Handle, sandbox.SleepStop)}
 }
 
+// StandStill stops all code of a sandbox that will be removed, and may take until ctx ends. It freezes the sandbox. If
+// the backend refuses that, or has failed at it before, it stops the sandbox, which still has its disk.
+func (c *Core) StandStill(ctx context.Context, t *Step) error {
+	err := t.On.Sleep(ctx, t.Handle, sandbox.SleepPause)
+	if sandbox.CodeOf(err) != sandbox.Failed && (err == nil || t.Row.Schedule.Attempts == 0) {
+		return err
+	}
+	c.log.Warn("lifecycle: a sandbox that will be removed cannot be frozen, and is stopped instead", About(&t.Row),
+		"error", err)
+	return t.On.Sleep(ctx, t.Handle, sandbox.SleepStop)
+}
+
 // wake wakes a sandbox and fills it again.
 func (c *Core) wake(ctx context.Context, t *Task) (out outcome) {
 	ctx, stop := c.resting(ctx, t)

@@ -203,6 +203,14 @@ func (c *Core) Answers(b sandbox.Backend, instance string) error {
 	return &AwayError{b, instance}
 }
 
+// AnswersNow asks a backend whether it answers.
+func AnswersNow(ctx context.Context, x driver.Executor) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	_, err := x.Instance(ctx)
+	return err == nil
+}
+
 // Reaching runs fn. If fn returns an AwayError, it connects to that instance and runs fn again. Nothing is claimed for
 // an instance that this process cannot reach, because another replica may reach it. Errors: those of fn, and
 // Unavailable.

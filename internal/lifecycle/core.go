@@ -155,7 +155,7 @@ const (
 	restTimeout     = 30 * time.Second       // a stop grants 10 s
 	copyTimeout     = 3 * time.Minute        // of a sleep or a wake if the backend copies the disk
 	watchAfter      = 200 * time.Millisecond // most sleeps and wakes are over by then
-	answerTimeout   = 5 * time.Second        // of a sandbox that is awake
+	answerTimeout   = 5 * time.Second        // of a sandbox that is awake, or of a backend
 	inspectTimeout  = 10 * time.Second
 
 	ClaimTTL       = 8 * time.Second

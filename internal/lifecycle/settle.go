@@ -64,11 +64,13 @@ func (c *Core) settleStep(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome
 	if err := c.followHistory(tx, s, out.ran); err != nil {
 		return err
 	}
-	if out.frozen && s.Phase == sandbox.PhaseAwake {
+	if out.frozen {
 		s.Status.StopReason = sandbox.StopLastSave
-		if err := c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep,
-			map[string]any{"mode": "frozen", "reason": s.Status.StopReason}); err != nil {
-			return err
+		if s.Phase == sandbox.PhaseAwake {
+			if err := c.EnterPhase(tx, s, sandbox.PhaseAsleep, tx.Now, sandbox.EventAsleep,
+				map[string]any{"mode": "frozen", "reason": s.Status.StopReason}); err != nil {
+				return err
+			}
 		}
 	}
 	settle := c.settleSuccess
@@ -212,9 +214,6 @@ func (c *Core) settleFailure(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outc
 		// The lease has ended meanwhile, and its kill does not wait for a retry of the failed step.
 		s.Schedule.Reset(tx.Now)
 		c.log.Info("lifecycle: step failed, and its lease has ended", About(s), "action", t.Action, "error", cause)
-		if t.Action == Wake { // the sandbox may run, and must be frozen before its last save
-			return c.woke(tx, s, t, out)
-		}
 		return nil
 	}
 	if t.Action == Kill && out.absent { // its remains no longer run
@@ -296,7 +295,7 @@ func withDisk(data map[string]any, disk *sandbox.KeptDisk) map[string]any {
 	return data
 }
 
-// woke records that a wake has started the sandbox, or may have. The loss of the sandbox's disk is an event of its own.
+// woke records that a wake has started the sandbox. The loss of the sandbox's disk is an event of its own.
 func (c *Core) woke(tx *ledger.Tx, s *ledger.Sandbox, t *Task, out outcome) error {
 	if t.Row.Status.State == sandbox.SandboxStopped { // an earlier attempt may have started it
 		s.Meter.Restart()

@@ -115,7 +115,8 @@ func (v *Service) Act(ctx context.Context, t *lifecycle.Step) (done lifecycle.Do
 	default:
 		return done, false
 	}
-	done.Failed = func(tx *ledger.Tx, s *ledger.Sandbox) error { return v.unsaved(tx, s, t, done.Err, unread) }
+	away := unread && sandbox.IsRetryable(done.Err) && !lifecycle.AnswersNow(ctx, t.On)
+	done.Failed = func(tx *ledger.Tx, s *ledger.Sandbox) error { return v.unsaved(tx, s, t, done.Err, away) }
 	return done, true
 }
 
@@ -171,7 +172,7 @@ func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) (done lifecycle
 	ctx, cancel := v.untilClose(ctx, freezeTimeout)
 	defer cancel()
 	done.Used = v.Core.Sampler.Sample(ctx, t)
-	done.Err = t.On.Sleep(ctx, t.Handle, sandbox.SleepPause)
+	done.Err = v.Core.StandStill(ctx, t)
 	done.Frozen = done.Err == nil
 	return done
 }
@@ -281,8 +282,8 @@ func (v *Service) saved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, a s
 }
 
 // unsaved records a failed save. A failed checkpoint does not end the lease. After a failed last save, the
-// environment's on_persist_failure decides how long the sandbox is kept.
-func (v *Service) unsaved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, cause error, unread bool) error {
+// environment's on_persist_failure decides how long the sandbox is kept. away: the sandbox's backend does not answer.
+func (v *Service) unsaved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, cause error, away bool) error {
 	st := &s.Snapshot
 	if v.Life.Err() != nil || errors.Is(cause, errReplaced) {
 		return nil //nolint:nilerr // interrupted: the next step repeats it
@@ -305,7 +306,7 @@ func (v *Service) unsaved(tx *ledger.Tx, s *ledger.Sandbox, t *lifecycle.Step, c
 	case code == sandbox.NotFound:
 		s.Schedule.Succeed()
 		return v.Vanished(tx, s)
-	case unread && sandbox.IsRetryable(cause): // its backend is down: the sandbox could not be destroyed either
+	case away: // the sandbox could not be destroyed either
 	case givesUp(s, tx.Now):
 		s.Schedule.Succeed()
 		return lose(tx, s, fmt.Sprintf(

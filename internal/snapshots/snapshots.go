@@ -69,6 +69,12 @@ func interrupted(s *ledger.Sandbox, now micro.Time) bool {
 // mustSave reports whether a sandbox is saved before its removal. A sandbox that was never ready has no data.
 func mustSave(s *ledger.Sandbox) bool { return s.Snapshot.Holds() && s.ReadyAt != 0 }
 
+// standsStill reports whether the code of a sandbox that will be removed is known to have stopped for good. One that
+// sleeps may run all the same: a wake may have had no answer.
+func standsStill(s *ledger.Sandbox) bool {
+	return s.Phase != sandbox.PhaseAwake && (s.Status.StopReason == sandbox.StopLastSave || s.Halted())
+}
+
 // Plan implements lifecycle.Planner. Before a stop loses the sandbox's memory, its changes are saved. There is one
 // attempt: a sandbox that cannot be saved sleeps nevertheless. A sandbox that will be removed is frozen first, because
 // it may wait long for its turn to be saved.
@@ -78,7 +84,7 @@ func (v *Service) Plan(s *ledger.Sandbox, p lifecycle.Point, now micro.Time) (li
 		return lifecycle.Thaw, now
 	case p == lifecycle.BeforeSleep && s.SleepMode == sandbox.SleepStop && s.Snapshot.Untried():
 		return lifecycle.Save, now
-	case p == lifecycle.BeforeKill && mustSave(s) && s.Phase == sandbox.PhaseAwake:
+	case p == lifecycle.BeforeKill && mustSave(s) && !standsStill(s):
 		return lifecycle.Freeze, now
 	case p == lifecycle.BeforeKill && mustSave(s):
 		return lifecycle.Save, now

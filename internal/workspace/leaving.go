@@ -23,7 +23,6 @@ const (
 	leaveTimeout  = 30 * time.Second
 	freezeTimeout = 12 * time.Second // longer than an executor tries
 	pushTimeout   = 15 * time.Second
-	answerTimeout = 5 * time.Second // of a backend, beyond leaveTimeout
 	// readers bounds how many workspaces this process reads at the same time. Each may take a few hundred MiB of
 	// memory.
 	readers = 8
@@ -55,7 +54,7 @@ func (v *Service) Leaving(ctx context.Context, t *lifecycle.Step) error {
 	switch {
 	case v.Life.Err() != nil: // the next process does it again
 		return lifecycle.ErrClosing
-	case sandbox.IsRetryable(err) && !answers(ctx, t.On): // its sandbox cannot be removed either
+	case sandbox.IsRetryable(err) && !lifecycle.AnswersNow(ctx, t.On): // its sandbox cannot be removed either
 		return err
 	}
 	return v.Store.Write(ctx, func(tx *ledger.Tx) error {
@@ -76,14 +75,6 @@ func (v *Service) Leaving(ctx context.Context, t *lifecycle.Step) error {
 			return tx.AppendSandboxEvent(s, sandbox.EventWorkspaceCollected, kept)
 		})
 	})
-}
-
-// answers reports whether a backend answers now.
-func answers(ctx context.Context, x driver.Executor) bool {
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
-	defer cancel()
-	_, err := x.Instance(ctx)
-	return err == nil
 }
 
 // leavingOf reads what to save. It returns nil if there is nothing to save, or if the outcome is already recorded.
@@ -178,7 +169,7 @@ func (v *Service) freeze(ctx context.Context, t *lifecycle.Step) error {
 	within, cancel := context.WithTimeout(ctx, freezeTimeout)
 	defer cancel()
 	used := v.Core.Sampler.Sample(within, t) // if it fails, the usage of the last heartbeat stands
-	if err := t.On.Sleep(within, t.Handle, sandbox.SleepPause); err != nil {
+	if err := v.Core.StandStill(within, t); err != nil {
 		return err
 	}
 	if t.Row.Phase != sandbox.PhaseAwake {

@@ -371,7 +371,9 @@ func (x *machine) change(ctx context.Context, op Op, h driver.Handle, to sandbox
 	if to == sandbox.StateStopped && b.obs.State != to && x.grace >= 0 {
 		b.obs.Rest = sandbox.StopRequest
 	}
-	b.obs.State = to
+	if to != sandbox.StatePaused || b.obs.State != sandbox.StateStopped { // nothing is left to pause
+		b.obs.State = to
+	}
 	if to == sandbox.StateStopped {
 		b.secrets = nil
 		b.forget(now)
