@@ -99,6 +99,13 @@ func (m *Model) ownCredentials(ctx context.Context) bool {
 	return diags.HasError()
 }
 
+// lacksPassword reports whether a registry may have refused a request only because registry_auth has a password that the
+// state lacks. Some registries answer 403, and not 401, to whoever shows no password: those of GitHub and of GitLab do.
+func (m *Model) lacksPassword(ctx context.Context, err error) bool {
+	code := sandbox.CodeOf(err)
+	return (code == sandbox.Unauthenticated || code == sandbox.Forbidden) && m.ownCredentials(ctx)
+}
+
 // registries adds to the model's client the credentials of the Cloudflare account's registry, which its API returns.
 func (r *Resource) registries(ctx context.Context, m *Model) (_ *registry.Client, known bool, _ diag.Diagnostics) {
 	c, known, diags := m.registries(ctx)

@@ -135,7 +135,7 @@ func (r *Resource) lookAt(ctx context.Context, m *Model, place string, tags []st
 		return found{}, false, sandbox.Errorf(sandbox.Internal, "read registry_auth of the state: %v", diags)
 	}
 	f, err = look(ctx, client, m, tags)
-	if sandbox.CodeOf(err) == sandbox.Unauthenticated && m.ownCredentials(ctx) {
+	if m.lacksPassword(ctx, err) {
 		return found{}, false, nil
 	}
 	return f, true, err

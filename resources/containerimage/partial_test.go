@@ -277,17 +277,33 @@ func stopping(t *testing.T, host string) (address string, stopped *atomic.Bool) 
 func refusing(t *testing.T, host, suffix string) (address string, refuse *atomic.Bool) {
 	t.Helper()
 	refuse = new(atomic.Bool)
+	return denying(t, host, func(r *http.Request) bool {
+		return refuse.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, suffix)
+	}), refuse
+}
+
+// forbidding serves a registry at another address, where it says 403 to whoever shows no password.
+func forbidding(t *testing.T, host string) (address string) {
+	t.Helper()
+	return denying(t, host, func(r *http.Request) bool {
+		return r.URL.Path != "/v2/" && r.Header.Get("Authorization") == ""
+	})
+}
+
+// denying serves a registry at another address, and answers 403 to the requests that it denies.
+func denying(t *testing.T, host string, denied func(*http.Request) bool) (address string) {
+	t.Helper()
 	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) {
 		r.SetURL(&url.URL{Scheme: "http", Host: host})
 		r.Out.Host = r.In.Host // answers of the registry contain it
 	}}
 	server := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-		if refuse.Load() && r.Method == http.MethodPut && strings.HasSuffix(r.URL.Path, suffix) {
+		if denied(r) {
 			http.Error(rw, `{"errors":[{"code":"DENIED","message":"not this one"}]}`, http.StatusForbidden)
 			return
 		}
 		proxy.ServeHTTP(rw, r)
 	}))
 	t.Cleanup(server.Close)
-	return server.Listener.Addr().String(), refuse
+	return server.Listener.Addr().String()
 }

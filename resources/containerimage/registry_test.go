@@ -250,6 +250,47 @@ func TestAccContainerImageRegistryAuth(t *testing.T) {
 	}
 }
 
+// Some registries answer 403 to who shows no password. A refresh and a destroy have none.
+func TestAccContainerImageOfARegistryThatForbidsStrangers(t *testing.T) {
+	t.Parallel()
+	w := providertest.New(t)
+	s := newShelf(t, w, registrytest.Options{Auth: true})
+	front := forbidding(t, s.Host)
+	s.name, s.client = front+"/"+w.Name, registry.New(map[string]registry.Credentials{
+		front: {Username: registrytest.Username, Password: registrytest.Password}})
+	dir := player(t, w.Name)
+	conf := func(onDestroy string) string {
+		return s.named(built(w, dir, "", fmt.Sprintf(`
+  push = true
+  registry_auth = [{
+    username    = %q
+    password_wo = %q
+  }]
+  on_destroy = %q`, registrytest.Username, registrytest.Password, onDestroy)))
+	}
+	login := regexp.MustCompile(`docker\s+login`)
+	resource.Test(t, resource.TestCase{
+		ProtoV6ProviderFactories: w.Providers(),
+		Steps: []resource.TestStep{
+			{Config: conf("delete"), ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry")}},
+			{Config: conf("delete"), PlanOnly: true},
+			{
+				PreConfig: func() { w.Must(s.client.Delete(t.Context(), s.name+"@"+s.digest("latest"))) },
+				Config:    conf("delete"), ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
+				ConfigStateChecks: []statecheck.StateCheck{copies("engine", "registry")},
+			},
+			{Config: conf("delete"), Destroy: true, ExpectError: login},
+			{Config: conf("untag")},
+			{Config: conf("untag"), Destroy: true, ExpectError: login},
+			{Config: conf("keep")},
+		},
+	})
+	if id := onEngine(w, s.name+":latest"); id != "" {
+		builder := image.NewBuilder(func() (image.Engine, error) { return w.Docker, nil })
+		w.Must(builder.Delete(t.Context(), id))
+	}
+}
+
 // A source is pinned. A moved tag is followed only with follow = true.
 func TestAccContainerImageOfASource(t *testing.T) {
 	t.Parallel()

@@ -2,6 +2,7 @@ package containerimage
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -50,10 +51,10 @@ func (r *Resource) untag(ctx context.Context, m *Model, tags []string, c *regist
 			continue
 		}
 		switch err := untagInRegistry(ctx, m, tag, c); {
-		case sandbox.CodeOf(err) == sandbox.Forbidden:
+		case errors.Is(err, errKeepsTags):
 			refused = append(refused, tag)
 		case err != nil:
-			diags.Append(removalFailed(m, untagging, err)...)
+			diags.Append(removalFailed(ctx, m, untagging, err)...)
 			left = append(left, tag)
 		}
 	}
@@ -65,6 +66,9 @@ func (r *Resource) untag(ctx context.Context, m *Model, tags []string, c *regist
 	}
 	return left, diags
 }
+
+// errKeepsTags: the registry shows a tag, and refuses to remove it.
+var errKeepsTags = errors.New("the registry refuses to remove the tag")
 
 // untagInRegistry removes a tag if it still points to the model's image.
 func untagInRegistry(ctx context.Context, m *Model, tag string, c *registry.Client) error {
@@ -78,7 +82,10 @@ func untagInRegistry(ctx context.Context, m *Model, tag string, c *registry.Clie
 	case digest != m.Digest.ValueString():
 		return nil
 	}
-	return c.DeleteTag(ctx, ref)
+	if err = c.DeleteTag(ctx, ref); sandbox.CodeOf(err) == sandbox.Forbidden {
+		return fmt.Errorf("%w: %w", errKeepsTags, err)
+	}
+	return err
 }
 
 // supersedes reports whether the model has another image than an earlier one in a place of the earlier one.
@@ -164,7 +171,7 @@ func (r *Resource) destroy(ctx context.Context, m *Model, c *registry.Client) (d
 	}
 	if m.has(ctx, inRegistry) {
 		if err := r.deleteInRegistry(ctx, m, c); err != nil {
-			diags.Append(removalFailed(m, failed, err)...)
+			diags.Append(removalFailed(ctx, m, failed, err)...)
 		}
 	}
 	return diags
@@ -218,9 +225,9 @@ func (r *Resource) unname(ctx context.Context, m *Model) diag.Diagnostics {
 }
 
 // removalFailed is the error of a registry that refuses a removal. It says what to do.
-func removalFailed(m *Model, summary string, err error) diag.Diagnostics {
+func removalFailed(ctx context.Context, m *Model, summary string, err error) diag.Diagnostics {
 	next := "To leave the image in the registry, apply on_destroy = \"keep\" first."
-	if sandbox.CodeOf(err) == sandbox.Unauthenticated {
+	if sandbox.CodeOf(err) == sandbox.Unauthenticated || m.lacksPassword(ctx, err) {
 		next = "Terraform passes no password_wo to a destroy: log in with docker login. " + next
 	}
 	return diag.Diagnostics{diag.NewErrorDiagnostic(summary,
