@@ -151,6 +151,8 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 	embedded := !m.Ledger.IsNull() || !m.StateURL.IsNull()
 	if m.Reconciler != nil || (!embedded && getenv(envReconcilerURL) != "") {
 		diags.Append(m.resolveReconciler(&s, getenv)...)
+		_, more := m.resolveCloudflare(&s, getenv) // images may be pushed to its registry
+		diags.Append(more...)
 		return s, diags
 	}
 	if !embedded && getenv(envReconcilerToken) != "" && getenv(envReconcilerURL) == "" {
@@ -159,8 +161,9 @@ func (m model) resolve(getenv func(string) string) (settings, diag.Diagnostics) 
 			"unset %s, or set ledger of the provider.", envReconcilerToken, envReconcilerURL, envReconcilerURL,
 			envReconcilerToken))
 	}
-	diags.Append(m.resolveCloudflare(&s, getenv)...)
-	s.serviceUnknown = slices.Concat(s.serviceUnknown, unknown("ledger", m.Ledger), unknown("state_url", m.StateURL),
+	accountUnknown, more := m.resolveCloudflare(&s, getenv)
+	diags.Append(more...)
+	s.serviceUnknown = slices.Concat(accountUnknown, unknown("ledger", m.Ledger), unknown("state_url", m.StateURL),
 		s.engineUnknown, s.poolUnknown)
 	s.ledgerURL = m.Ledger.ValueString()
 	if m.Ledger.IsNull() {
@@ -192,14 +195,14 @@ func (m model) resolveDocker(s *settings) diag.Diagnostics {
 	return nil
 }
 
-// resolveCloudflare finds the account. If only the environment sets a token or an account id, without the other, it
-// ignores it: it belongs to another program.
-func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.Diagnostics {
+// resolveCloudflare finds the account, and returns what of it is still unknown. If only the environment sets a token or
+// an account id, without the other, it ignores it: it belongs to another program.
+func (m model) resolveCloudflare(s *settings, getenv func(string) string) (unknowns []string, diags diag.Diagnostics) {
 	var c cloudflareModel
 	if m.Cloudflare != nil {
 		c = *m.Cloudflare
 	}
-	s.serviceUnknown = slices.Concat(
+	unknowns = slices.Concat(
 		unknown("cloudflare.account_id", c.AccountID), unknown("cloudflare.api_token", c.Token),
 		unknown("cloudflare.api_base_url", c.BaseURL), unknown("cloudflare.scheduling_policy", c.Policy),
 		unknown("cloudflare.max_instances", c.MaxInstances))
@@ -208,13 +211,12 @@ func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.D
 		SchedulingPolicy: cloudflare.SchedulingPolicy(c.Policy.ValueString()), MaxInstances: int(c.MaxInstances.ValueInt64()),
 	}
 	s.cloudflare.FillIn(getenv)
-	var diags diag.Diagnostics
 	missing := func(attribute, variable string) {
 		diags.AddAttributeError(path.Root("cloudflare").AtName(attribute), "Incomplete Cloudflare Account",
 			fmt.Sprintf("The provider's cloudflare has no %s, and %s is not set. Set one of them.", attribute, variable))
 	}
 	switch {
-	case len(s.serviceUnknown) > 0:
+	case len(unknowns) > 0:
 	case m.Cloudflare == nil && (s.cloudflare.AccountID == "" || s.cloudflare.Token == ""):
 		s.cloudflare = deploy.Config{}
 	case s.cloudflare.AccountID == "":
@@ -222,7 +224,7 @@ func (m model) resolveCloudflare(s *settings, getenv func(string) string) diag.D
 	case s.cloudflare.Token == "":
 		missing("api_token", deploy.EnvToken)
 	}
-	return diags
+	return unknowns, diags
 }
 
 func (m model) resolveReconciler(s *settings, getenv func(string) string) diag.Diagnostics {

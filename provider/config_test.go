@@ -108,6 +108,29 @@ func TestWhichServiceIsUsed(t *testing.T) {
 	}
 }
 
+// A reconciler has an account of its own for environments. The provider's is for images.
+func TestTheAccountIsResolvedBesideAReconciler(t *testing.T) {
+	t.Parallel()
+	const account = "0123456789abcdef0123456789abcdef"
+	m := model{
+		Reconciler: block(text("https://a.example.com"), text("t")),
+		Cloudflare: &cloudflareModel{AccountID: text(account), Token: text("secret")},
+	}
+	s, diags := m.resolve(env())
+	if diags.HasError() || !s.remote || s.cloudflare.AccountID != account || s.cloudflare.Token != "secret" {
+		t.Errorf("of both attributes: %+v, %v", s, diags)
+	}
+	m.Cloudflare.Token = types.StringUnknown()
+	if s, diags := m.resolve(env()); diags.HasError() || len(s.serviceUnknown) > 0 {
+		t.Errorf("a token that is not known yet: %v, %v", s.serviceUnknown, diags)
+	}
+	s, diags = model{}.resolve(env(envReconcilerURL, "https://a.example.com", envReconcilerToken, "t",
+		"CLOUDFLARE_ACCOUNT_ID", account, "CLOUDFLARE_API_TOKEN", "secret"))
+	if diags.HasError() || !s.remote || s.cloudflare.AccountID != account {
+		t.Errorf("of the environment: %+v, %v", s, diags)
+	}
+}
+
 func TestConfigurationsThatAreRefused(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -135,6 +158,9 @@ func TestConfigurationsThatAreRefused(t *testing.T) {
 		"a bucket of no form":  {model{StateURL: text("foo")}, env(), `the URL "foo" must begin with file:// or s3://`},
 		"an engine of no form": {model{Docker: &dockerModel{Host: text("nope")}}, env(), "write it as unix:///"},
 		"an engine elsewhere":  {model{Docker: &dockerModel{Host: text("htp://a")}}, env(), "write it as unix:///"},
+		"an account without a token, reconciler": {model{Reconciler: block(text("https://a"), text("t")),
+			Cloudflare: &cloudflareModel{AccountID: text("0123456789abcdef0123456789abcdef")}}, env(),
+			"CLOUDFLARE_API_TOKEN is not set"},
 		"an account of no form": {model{Cloudflare: &cloudflareModel{AccountID: text("games")}}, env(),
 			`cloudflare.account_id must be 32 hexadecimal digits, as the dashboard shows them, not "games"`},
 		"an API of no form": {model{Cloudflare: &cloudflareModel{BaseURL: text("api.example.com")}}, env(),

@@ -115,8 +115,8 @@ func (p *Provider) Configure(ctx context.Context, req provider.ConfigureRequest,
 		Reconciler: s.remote && len(s.serviceUnknown) == 0,
 		Embedded:   s.reconcilerURL == "" && len(s.serviceUnknown) == 0,
 
-		CloudflareAccount: s.cloudflare.AccountID != "",
-		DiskSnapshots:     s.cloudflare.SchedulingPolicy == cloudflare.PolicyDurableObject,
+		CloudflareAccount: !s.remote && s.cloudflare.AccountID != "",
+		DiskSnapshots:     !s.remote && s.cloudflare.SchedulingPolicy == cloudflare.PolicyDurableObject,
 	}
 	resp.ResourceData, resp.DataSourceData, resp.EphemeralResourceData = shared, shared, shared
 	resp.ListResourceData, resp.ActionData = shared, shared

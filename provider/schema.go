@@ -44,7 +44,7 @@ type dockerModel struct {
 	NetworkPool types.String `tfsdk:"network_pool"`
 }
 
-// cloudflareModel has an effect only if this process runs the service.
+// cloudflareModel configures the account's registry and, if this process runs the service, its environments.
 type cloudflareModel struct {
 	AccountID types.String `tfsdk:"account_id"`
 	Token     types.String `tfsdk:"api_token"`
@@ -160,7 +160,8 @@ func (p *Provider) Schema(_ context.Context, _ provider.SchemaRequest, resp *pro
 			"cloudflare": schema.SingleNestedAttribute{
 				Optional: true,
 				MarkdownDescription: "Cloudflare account for environments with `backend = \"cloudflare\"`, for use without a " +
-					"reconciler, which has its own (`--cloudflare-account`). The token needs the permissions " +
+					"reconciler, which has its own (`--cloudflare-account`), and for images in its registry, with and without a " +
+					"reconciler. For environments, the token needs the permissions " +
 					permissions() + ". Default: none, unless `" + deploy.EnvAccount + "` and `" + deploy.EnvToken + "` are set.",
 				Attributes: map[string]schema.Attribute{
 					"account_id": schema.StringAttribute{

@@ -73,6 +73,11 @@ resource "sandbox_container_image" "test" {
 			}
 		}
 	}
+	// A reconciler changes nothing for images: the registry is that of the provider's account.
+	reconciler := strings.TrimSuffix(w.Reconciler().Configuration, "}\n")
+	beside := func(configuration string) string {
+		return strings.Replace(configuration, "provider \"sandbox\" {\n", reconciler, 1)
+	}
 	resource.Test(t, resource.TestCase{
 		ProtoV6ProviderFactories: w.Providers(),
 		CheckDestroy: func(*terraform.State) error {
@@ -85,8 +90,9 @@ resource "sandbox_container_image" "test" {
 			{Config: conf("another-token", first, ""), ExpectError: regexp.MustCompile(`CLOUDFLARE_API_TOKEN`)},
 			{Config: conf("the-token", first, ""), ConfigStateChecks: []statecheck.StateCheck{reference, copies("registry")}},
 			{PreConfig: has(1), Config: conf("the-token", first, ""), PlanOnly: true},
+			{PreConfig: has(1), Config: beside(conf("the-token", first, "")), PlanOnly: true},
 			{
-				Config:           conf("the-token", first, `tags = ["latest", "v1"]`),
+				Config:           beside(conf("the-token", first, `tags = ["latest", "v1"]`)),
 				ConfigPlanChecks: action(plancheck.ResourceActionUpdate),
 			},
 			{PreConfig: has(2), Config: conf("the-token", second, ""), ConfigPlanChecks: action(plancheck.ResourceActionUpdate)},
