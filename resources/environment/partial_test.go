@@ -134,7 +134,13 @@ func TestAccEnvironmentThatChangesWhileTheEngineGoesAway(t *testing.T) {
 						ExpectError: said("Updating Environment Failed",
 							"The change may have been made in part. Terraform's state is unchanged, and the next apply makes the rest."),
 					},
-					{PreConfig: back, Config: changed},
+					{ // although the ledger has the change
+						PreConfig: back, Config: changed,
+						ConfigPlanChecks: resource.ConfigPlanChecks{PreApply: []plancheck.PlanCheck{
+							plancheck.ExpectResourceAction(address, plancheck.ResourceActionUpdate),
+						}},
+					},
+					{Config: changed, PlanOnly: true},
 					{
 						PreConfig: away("DELETE .*/(images|volumes|containers)/"), Config: changed, Destroy: true,
 						ExpectError: said("Destroying Environment Failed", "The environment may have been removed in part. "+

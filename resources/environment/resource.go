@@ -190,6 +190,7 @@ func (r *Resource) Read(ctx context.Context, req resource.ReadRequest, resp *res
 	}
 	ended := env.Status == sandbox.EnvironmentClosed && m.Status.ValueString() != string(sandbox.EnvironmentClosed)
 	resp.Diagnostics.Append(flatten(ctx, env, svc.LedgerID, &m)...)
+	resp.Diagnostics.Append(m.addUnfinished(ctx, req.Private)...)
 	if ended {
 		since, diags := news.SeenAt(ctx, req.Private, env.EndedAt, env.EndedAt)
 		resp.Diagnostics.Append(diags...)
@@ -277,6 +278,7 @@ func (r *Resource) Update(ctx context.Context, req resource.UpdateRequest, resp 
 		SecretValues:    values,
 		Instance:        instance,
 	})
+	resp.Diagnostics.Append(markUnfinished(ctx, resp.Private, err != nil)...)
 	if err != nil {
 		resp.Diagnostics.Append(diagnose.Begun(failed, err, place, "The change may have been made in part. Terraform's "+
 			"state is unchanged, and the next apply makes the rest.")...)
