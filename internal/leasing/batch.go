@@ -214,10 +214,15 @@ func (v *Service) driveBatch(ctx context.Context, b *leaseBatch) []sandbox.Acqui
 
 // awaitMember is awaitReady for a lease of an all-or-none batch. The transaction that recorded the loss of a pool's
 // sandbox has replaced the sandbox. A lease that another batch rolled back is not acquired again, because this batch
-// may have ended.
+// may have ended. A lease that was to end, as one of a dead agent, has begun all the same: it ends no other.
 func (v *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginning) (sandbox.Acquired, error) {
 	got, err := v.awaitReadyOnce(ctx, b)
-	if !errors.Is(err, errLostFromPool) {
+	switch {
+	case err == nil:
+		return got, nil
+	case v.endedByRules(ctx, b.sandboxID):
+		return v.awaitReadyOnce(ctx, beginning{sandboxID: b.sandboxID, isNew: b.isNew})
+	case !errors.Is(err, errLostFromPool):
 		return got, err
 	}
 	var next *ledger.Sandbox
@@ -232,6 +237,19 @@ func (v *Service) awaitMember(ctx context.Context, a sandbox.Acquire, b beginnin
 		return sandbox.Acquired{}, err
 	}
 	return v.awaitReadyOnce(ctx, beginning{sandboxID: next.ID, isNew: b.isNew})
+}
+
+// endedByRules reports whether a lease has ended by its rules, and not with a batch.
+func (v *Service) endedByRules(ctx context.Context, sandboxID string) (ended bool) {
+	err := v.store.Read(context.WithoutCancel(ctx), func(tx *ledger.Tx) error {
+		s, err := lifecycle.MustSandbox(tx, sandboxID)
+		ended = err == nil && s.Desired == ledger.Gone && s.Ending.By.EndedByRules() && !takenBack(s)
+		return err
+	})
+	if err != nil {
+		v.log.WarnContext(ctx, "leasing: looking at a lease of a batch", "sandbox", sandboxID, "error", err)
+	}
+	return ended
 }
 
 // driveAllOrNone finishes an all-or-none batch, even if its caller leaves.

@@ -128,6 +128,42 @@ func TestABatchOfAllOrNoneEndsWhenTheBackendFailsForOneItem(t *testing.T) {
 	}
 }
 
+// TestTheDeathOfOneOfABatchEndsNoOther: all of the batch began, one of them only to end.
+func TestTheDeathOfOneOfABatchEndsNoOther(t *testing.T) {
+	inWorld(t, func(w *world) {
+		w.environment(begins("sleep 20s"), func(p *sandbox.PutEnvironment) { p.Type = sandbox.TypeRPG })
+		w.startLoop()
+		b := tableOf(3)
+		dead := b.Items[0].AgentDID
+		type answer struct {
+			results []sandbox.AcquireResult
+			err     error
+		}
+		answers := make(chan answer, 1)
+		go func() {
+			results, err := w.engine.AcquireBatch(w.Context(), b)
+			answers <- answer{results, err}
+		}()
+		later(10 * time.Second)
+		w.condition("agent.death", dead)
+		a := <-answers
+		if a.err != nil {
+			t.Fatalf("the batch returned %v", a.err)
+		}
+		later(time.Minute)
+		for i, item := range b.Items {
+			want := sandbox.LeaseActive
+			if item.AgentDID == dead {
+				want = sandbox.LeaseDestroyed
+			}
+			if l := w.lease(sandbox.LeaseID(item.AgentDID, game)); l.Status != want || a.results[i].Err != nil {
+				t.Errorf("item %d is %s, ended by %q (%s), with %v; want %s", i, l.Status, l.EndedBy, l.EndReason,
+					a.results[i].Err, want)
+			}
+		}
+	})
+}
+
 func (w *world) costs() sandbox.CostRow {
 	w.Helper()
 	r, err := w.engine.Costs(w.Context(), sandbox.CostQuery{})
