@@ -145,7 +145,7 @@ func TestLinesUpToTheirLimitAreInput(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.game()
-	const piece = 1<<20 - 100
+	const piece = 1<<20 - len(`{"data":""}`)
 	line := fmt.Sprintf(`{"data":%q}`, strings.Repeat("a", piece))
 	for name, lines := range map[string]struct {
 		n   int

@@ -210,6 +210,8 @@ func place(field string) (path.Path, string, bool) {
 	case head == "workspace":
 		at := locateWorkspace(rest)
 		return at, at.String(), true
+	case head == "labels" && rest != "":
+		return path.Root(head).AtMapKey(rest), "The label " + rest, true
 	case head == "env":
 		return path.Root("env").AtMapKey(rest), "The environment variable " + rest, true
 	case head == "secret_values":
@@ -263,9 +265,13 @@ func locate(head, rest string) path.Path {
 	if rest == "" {
 		return at
 	}
-	attribute, key, keyed := strings.Cut(rest, ".")
-	if at = at.AtName(attribute); keyed {
-		at = at.AtMapKey(key)
+	attribute, within, deep := strings.Cut(rest, ".")
+	at = at.AtName(attribute)
+	switch {
+	case deep && attribute == "env":
+		at = at.AtMapKey(within)
+	case deep:
+		at = at.AtName(within)
 	}
 	return at
 }

@@ -60,6 +60,9 @@ func paths(field string) (path.Path, string, bool) {
 	if strings.HasPrefix(field, "expiry_conditions[") {
 		return path.Root("expiry_conditions"), "Every expiry condition", true
 	}
+	if key, is := strings.CutPrefix(field, "labels."); is {
+		return path.Root("labels").AtMapKey(key), "The label " + key, true
+	}
 	return path.Root(field), field, true
 }
 

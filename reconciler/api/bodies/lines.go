@@ -47,19 +47,26 @@ func decodeLine(line []byte, v any) error {
 func (l *Lines) next(limit int) ([]byte, error) {
 	for {
 		line, err := l.read(limit)
-		if line = bytes.Trim(line, " \t\r\n"); err != nil || len(line) > 0 {
+		line = bytes.Trim(line, " \t\r\n")
+		switch {
+		case len(line) > limit:
+			return nil, tooLong(limit)
+		case err != nil || len(line) > 0:
 			return line, err
 		}
 	}
 }
 
-// read returns the next line. The last one needs no line end.
+func tooLong(limit int) error { return problem.TooLarge("a line of the body", int64(limit)) }
+
+// read returns the next line with its end, which the last one need not have.
 func (l *Lines) read(limit int) ([]byte, error) {
+	most := limit + len("\r\n")
 	l.long = l.long[:0]
 	for {
 		part, err := l.from.ReadSlice('\n')
-		if len(l.long)+len(part) > limit {
-			return nil, problem.TooLarge("a line of the body", int64(limit))
+		if len(l.long)+len(part) > most {
+			return nil, tooLong(limit)
 		}
 		if err == nil && len(l.long) == 0 {
 			return part, nil
