@@ -99,8 +99,8 @@ func (m *Model) ownCredentials(ctx context.Context) bool {
 	return diags.HasError()
 }
 
-// lacksPassword reports whether a registry may have refused a request only because registry_auth has a password that the
-// state lacks. Some registries answer 403, and not 401, to whoever shows no password: those of GitHub and of GitLab do.
+// lacksPassword reports whether a registry may have refused a request only because registry_auth has a password that
+// the state lacks. Some registries, as those of GitHub and GitLab, answer 403 and not 401 to whoever shows no password.
 func (m *Model) lacksPassword(ctx context.Context, err error) bool {
 	code := sandbox.CodeOf(err)
 	return (code == sandbox.Unauthenticated || code == sandbox.Forbidden) && m.ownCredentials(ctx)

@@ -32,7 +32,7 @@ func (m *Model) addUnfinished(ctx context.Context, private news.Private) diag.Di
 	m.Drift = types.ListValueMust(types.StringType, append(slices.Clone(m.Drift.Elements()),
 		types.StringValue("update: expected complete, observed failed")))
 	diags.AddWarning(fmt.Sprintf("Environment %s Was Updated In Part", m.Name.ValueString()),
-		fmt.Sprintf("The last update of environment %s failed, so what it is deployed with may not be as configured. The next "+
-			"apply makes the rest.", m.Name.ValueString()))
+		fmt.Sprintf("The last update of environment %s failed, so what it is deployed with may not be as configured. The "+
+			"next apply makes the rest.", m.Name.ValueString()))
 	return diags
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/sandbox-lease/terraform-provider-sandbox/internal/ledger/storage"
 )
 
-// CreateFile creates a ledger's file with its tables and no identity. Opening it gives it one. Creating the tables takes
-// tests longer than most of what they test.
+// CreateFile creates a ledger's file with its tables and no identity. Opening it gives it one. Creating the tables
+// takes tests longer than most of what they test.
 func CreateFile(t testing.TB, path string) {
 	t.Helper()
 	file, err := tables()
