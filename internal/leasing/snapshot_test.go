@@ -154,7 +154,7 @@ func TestNothingRunsAfterAWakeThatFailedBeforeTheEnd(t *testing.T) {
 		w.bucket.fail(bucketDown)
 		w.backend.Fault(fake.OpWake, func(context.Context) error {
 			w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StateRunning })
-			<-time.After(time.Second) // the event of the change finds a step at work
+			time.Sleep(time.Second) //nolint:forbidigo // the event of the change finds a step at work
 			return sandbox.Errorf(sandbox.UnknownOutcome, "the answer to the wake was lost")
 		})
 		if _, err := w.engine.Wake(w.Context(), sandbox.LeaseRef{ID: annLease}); err == nil {

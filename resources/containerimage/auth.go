@@ -100,7 +100,7 @@ func (m *Model) ownCredentials(ctx context.Context) bool {
 }
 
 // lacksPassword reports whether a registry may have refused a request only because registry_auth has a password that
-// the state lacks. Some registries, as those of GitHub and GitLab, answer 403 and not 401 to whoever shows no password.
+// the state lacks. Some registries, as those of GitHub and GitLab, answer 403 and not 401 to requests without one.
 func (m *Model) lacksPassword(ctx context.Context, err error) bool {
 	code := sandbox.CodeOf(err)
 	return (code == sandbox.Unauthenticated || code == sandbox.Forbidden) && m.ownCredentials(ctx)
