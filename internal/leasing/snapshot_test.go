@@ -87,9 +87,7 @@ func TestNothingRunsOnceTheLeaseHasEnded(t *testing.T) {
 		w.bucket.fail(bucketDown)
 		w.die()
 		later(20 * time.Minute)
-		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StatePaused {
-			t.Errorf("it is %s while its state cannot be saved, want it frozen", s)
-		}
+		w.wantFrozen(l)
 		ended := w.lease(annLease)
 		w.want(ended, sandbox.LeaseExpired, sandbox.EndedByCondition)
 		if st := ended.Snapshot; st.Error == "" || st.FailingSince.IsZero() || st.GivesUpAt.IsZero() ||
@@ -109,16 +107,30 @@ func TestNothingRunsOnceTheLeaseHasEnded(t *testing.T) {
 	})
 }
 
+// sleepsUnsaved returns ann's lease, whose sandbox sleeps and cannot be saved.
+func (w *world) sleepsUnsaved() sandbox.Lease {
+	w.Helper()
+	w.startLoop()
+	w.environment(kept())
+	l := w.acquire(ann)
+	if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
+		w.Fatal(err)
+	}
+	w.bucket.fail(bucketDown)
+	return l
+}
+
+func (w *world) wantFrozen(l sandbox.Lease) {
+	w.Helper()
+	if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StatePaused {
+		w.Errorf("it is %s while its state cannot be saved, want it frozen", s)
+	}
+}
+
 // TestNothingRunsAfterAWakeWithoutAnAnswer: the sandbox may run although the ledger says that it sleeps.
 func TestNothingRunsAfterAWakeWithoutAnAnswer(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.startLoop()
-		w.environment(kept())
-		l := w.acquire(ann)
-		if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
-			t.Fatal(err)
-		}
-		w.bucket.fail(bucketDown)
+		l := w.sleepsUnsaved()
 		w.backend.Fault(fake.OpWake, func(ctx context.Context) error {
 			w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StateRunning })
 			<-ctx.Done()
@@ -135,9 +147,7 @@ func TestNothingRunsAfterAWakeWithoutAnAnswer(t *testing.T) {
 			t.Errorf("the wake ends with %v", err)
 		}
 		later(20 * time.Minute)
-		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StatePaused {
-			t.Errorf("it is %s while its state cannot be saved, want it frozen", s)
-		}
+		w.wantFrozen(l)
 	})
 }
 
@@ -145,13 +155,7 @@ func TestNothingRunsAfterAWakeWithoutAnAnswer(t *testing.T) {
 // before the lease ends.
 func TestNothingRunsAfterAWakeThatFailedBeforeTheEnd(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.startLoop()
-		w.environment(kept())
-		l := w.acquire(ann)
-		if _, err := w.engine.Sleep(w.Context(), sandbox.LeaseRef{ID: annLease}); err != nil {
-			t.Fatal(err)
-		}
-		w.bucket.fail(bucketDown)
+		l := w.sleepsUnsaved()
 		w.backend.Fault(fake.OpWake, func(context.Context) error {
 			w.backend.Change(l.SandboxID, func(o *driver.Observation) { o.State = sandbox.StateRunning })
 			time.Sleep(time.Second) //nolint:forbidigo // the event of the change finds a step at work
@@ -162,9 +166,7 @@ func TestNothingRunsAfterAWakeThatFailedBeforeTheEnd(t *testing.T) {
 		}
 		w.die()
 		later(20 * time.Minute)
-		if s := w.backend.Sandboxes()[l.SandboxID].State; s != sandbox.StatePaused {
-			t.Errorf("it is %s while its state cannot be saved, want it frozen", s)
-		}
+		w.wantFrozen(l)
 	})
 }
 

@@ -282,7 +282,7 @@ func refusing(t *testing.T, host, suffix string) (address string, refuse *atomic
 	}), refuse
 }
 
-// forbidding serves a registry at another address, where it says 403 to whoever shows no password.
+// forbidding serves a registry at another address. It answers 403 to requests without a password.
 func forbidding(t *testing.T, host string) (address string) {
 	t.Helper()
 	return denying(t, host, func(r *http.Request) bool {

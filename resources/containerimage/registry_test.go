@@ -250,7 +250,7 @@ func TestAccContainerImageRegistryAuth(t *testing.T) {
 	}
 }
 
-// Some registries answer 403 to who shows no password. A refresh and a destroy have none.
+// Some registries answer 403 to requests without a password. A refresh and a destroy have none.
 func TestAccContainerImageOfARegistryThatForbidsStrangers(t *testing.T) {
 	t.Parallel()
 	w := providertest.New(t)
