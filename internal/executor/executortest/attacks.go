@@ -44,7 +44,7 @@ func testAttacks(t *testing.T, cfg Config) {
 	if !w.x.Capabilities().Channel {
 		t.Skip("the backend has no channel to process 1")
 	}
-	a := &attacks{world: w, program: compileHostile(t), attempts: 100, kills: 5}
+	a := &attacks{world: w, program: compileHostile(t), attempts: 200, kills: 5}
 	if os.Getenv("SANDBOX_TEST_LONG") != "" && !w.FewAttempts {
 		a.attempts, a.kills = 5000, 200
 	}
