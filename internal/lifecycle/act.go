@@ -115,7 +115,8 @@ func halt(ctx context.Context, t *Task) outcome {
 // the backend refuses that, or has failed at it before, it stops the sandbox, which still has its disk.
 func (c *Core) StandStill(ctx context.Context, t *Step) error {
 	err := t.On.Sleep(ctx, t.Handle, sandbox.SleepPause)
-	if sandbox.CodeOf(err) != sandbox.Failed && (err == nil || t.Row.Schedule.Attempts == 0) {
+	switch code := sandbox.CodeOf(err); {
+	case err == nil, code == sandbox.NotFound, code != sandbox.Failed && t.Row.Schedule.Attempts == 0:
 		return err
 	}
 	c.log.Warn("lifecycle: a sandbox that will be removed cannot be frozen, and is stopped instead", About(&t.Row),

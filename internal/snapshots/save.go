@@ -115,7 +115,7 @@ func (v *Service) Act(ctx context.Context, t *lifecycle.Step) (done lifecycle.Do
 	default:
 		return done, false
 	}
-	away := unread && sandbox.IsRetryable(done.Err) && !lifecycle.AnswersNow(ctx, t.On)
+	away := t.Last() && unread && sandbox.IsRetryable(done.Err) && !lifecycle.AnswersNow(ctx, t.On)
 	done.Failed = func(tx *ledger.Tx, s *ledger.Sandbox) error { return v.unsaved(tx, s, t, done.Err, away) }
 	return done, true
 }
